@@ -1,0 +1,111 @@
+"""Agentic Monte Carlo for LangGraph: an unmodified agent as N weighted particles.
+
+>>> import langgraph_amc as amc
+>>> better = amc.wrap(app, particles=8, value="value/")  # doctest: +SKIP
+
+Everything here is imported on first use, so that ``import langgraph_amc`` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from langgraph_amc.context import ParticleContext, current_particle
+from langgraph_amc.errors import AMCError, ConfigurationError, MissingExtraError
+
+if TYPE_CHECKING:
+    from langgraph_amc.policy.chat import chat_model
+    from langgraph_amc.runtime.boundaries import Edge, before, before_model, every_step
+    from langgraph_amc.runtime.node import AMCNode
+    from langgraph_amc.runtime.result import AMCOutput, AMCResult
+    from langgraph_amc.runtime.wrap import amc, last_run, wrap
+    from langgraph_amc.smc import at, ess_below, ess_target, every, fixed, never, tilt, vote
+    from langgraph_amc.tasks.rewards import FinishedRun
+    from langgraph_amc.tasks.task import Task, TaskSet
+    from langgraph_amc.trajectories.store import TrajectoryStore
+    from langgraph_amc.trajectories.transcript import Transcript
+    from langgraph_amc.trajectories.types import Trajectory, Usage
+    from langgraph_amc.value.protocol import SoftValueFunction, ValueFunction
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "AMCNode": "runtime.node",
+    "AMCOutput": "runtime.result",
+    "AMCResult": "runtime.result",
+    "Edge": "runtime.boundaries",
+    "FinishedRun": "tasks.rewards",
+    "SoftValueFunction": "value.protocol",
+    "Task": "tasks.task",
+    "TaskSet": "tasks.task",
+    "Trajectory": "trajectories.types",
+    "TrajectoryStore": "trajectories.store",
+    "Transcript": "trajectories.transcript",
+    "Usage": "trajectories.types",
+    "ValueFunction": "value.protocol",
+    "amc": "runtime.wrap",
+    "at": "smc",
+    "before": "runtime.boundaries",
+    "before_model": "runtime.boundaries",
+    "chat_model": "policy.chat",
+    "ess_below": "smc",
+    "ess_target": "smc",
+    "every": "smc",
+    "every_step": "runtime.boundaries",
+    "fixed": "smc",
+    "last_run": "runtime.wrap",
+    "never": "smc",
+    "tilt": "smc",
+    "vote": "smc",
+    "wrap": "runtime.wrap",
+}
+
+__all__ = [
+    "AMCError",
+    "AMCNode",
+    "AMCOutput",
+    "AMCResult",
+    "ConfigurationError",
+    "Edge",
+    "FinishedRun",
+    "MissingExtraError",
+    "ParticleContext",
+    "SoftValueFunction",
+    "Task",
+    "TaskSet",
+    "Trajectory",
+    "TrajectoryStore",
+    "Transcript",
+    "Usage",
+    "ValueFunction",
+    "amc",
+    "at",
+    "before",
+    "before_model",
+    "chat_model",
+    "current_particle",
+    "ess_below",
+    "ess_target",
+    "every",
+    "every_step",
+    "fixed",
+    "last_run",
+    "never",
+    "tilt",
+    "vote",
+    "wrap",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,196 @@
+"""LiteLLM's provider ``amc-local/<path>``: a local transformers model behind the usual completion calls.
+
+``<path>`` is a Hugging Face directory or hub id; `engines.get_engine` loads it once per process. Without a
+``seed`` in the request, a particle's calls are seeded from the particle, so that one AMC seed reproduces
+the run; outside a particle they draw fresh entropy. Import only through `litellm_setup.load_litellm`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import litellm
+from litellm.llms.custom_llm import CustomLLM
+from litellm.types.utils import Choices, GenericStreamingChunk, Message, ModelResponse, Usage
+
+from langgraph_amc.context import current_particle
+from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.policy.engine import BatchEngine
+from langgraph_amc.policy.engines import get_engine, loaded_engine
+from langgraph_amc.policy.generation import ContextOverflowError, Generation, GenerationRequest
+from langgraph_amc.policy.seeds import CallSeeds
+from langgraph_amc.policy.usage import LOCAL_PROVIDER
+
+_IGNORED = frozenset({"stream", "stream_options", "user", "extra_body", "max_retries"})
+"""Parameters that have no meaning in this process."""
+_seeds = CallSeeds()
+
+
+class LocalProvider(CustomLLM):
+    """Completion, streaming and their async forms over the batch engine."""
+
+    def completion(self, model: str, messages: list, *args: Any, **kwargs: Any) -> Any:
+        engine, request = _prepare(model, messages, kwargs["optional_params"])
+        with _LiteLLMErrors(model):
+            generations = engine.submit(request).result(_seconds(kwargs.get("timeout")))
+        return _response(kwargs["model_response"], model, generations)
+
+    async def acompletion(self, model: str, messages: list, *args: Any, **kwargs: Any) -> Any:
+        engine, request = await _aprepare(model, messages, kwargs["optional_params"])
+        with _LiteLLMErrors(model):
+            waiting = engine.agenerate(request)
+            generations = await asyncio.wait_for(waiting, _seconds(kwargs.get("timeout")))
+        return _response(kwargs["model_response"], model, generations)
+
+    def streaming(
+        self, model: str, messages: list, *args: Any, **kwargs: Any
+    ) -> Iterator[GenericStreamingChunk]:
+        engine, request = _prepare(model, messages, kwargs["optional_params"])
+        _check_one_sample(request)
+        events: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        with _LiteLLMErrors(model):
+            future = engine.submit(request, lambda _, text: events.put(text))
+        future.add_done_callback(lambda _: events.put(None))
+        try:
+            while (text := events.get()) is not None:
+                yield _chunk(text)
+            with _LiteLLMErrors(model):
+                yield _last_chunk(future.result()[0])
+        finally:
+            future.cancel()
+
+    async def astreaming(
+        self, model: str, messages: list, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[GenericStreamingChunk]:
+        engine, request = await _aprepare(model, messages, kwargs["optional_params"])
+        _check_one_sample(request)
+        events: asyncio.Queue[str | None] = asyncio.Queue()
+        put = _threadsafe(asyncio.get_running_loop(), events)
+        with _LiteLLMErrors(model):
+            future = engine.submit(request, lambda _, text: put(text))
+        future.add_done_callback(lambda _: put(None))
+        try:
+            while (text := await events.get()) is not None:
+                yield _chunk(text)
+            with _LiteLLMErrors(model):
+                yield _last_chunk(future.result()[0])
+        finally:
+            future.cancel()
+
+
+class _LiteLLMErrors:
+    """Turns what the engine raises into the LiteLLM exceptions that callers handle."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, ContextOverflowError):
+            raise litellm.ContextWindowExceededError(str(error), self.model, LOCAL_PROVIDER) from error
+        if isinstance(error, ConfigurationError):
+            raise litellm.BadRequestError(str(error), self.model, LOCAL_PROVIDER) from error
+        if isinstance(error, TimeoutError):
+            raise litellm.Timeout("the local model ran out of time", self.model, LOCAL_PROVIDER) from error
+
+
+def _threadsafe(
+    loop: asyncio.AbstractEventLoop, events: asyncio.Queue[str | None]
+) -> Callable[[str | None], None]:
+    def put(text: str | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(events.put_nowait, text)
+
+    return put
+
+
+def _prepare(
+    model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]
+) -> tuple[BatchEngine, GenerationRequest]:
+    return get_engine(model), _request(model, messages, params)
+
+
+async def _aprepare(
+    model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]
+) -> tuple[BatchEngine, GenerationRequest]:
+    engine = loaded_engine(model)
+    if engine is None:  # the first call loads the model: seconds, not on the event loop
+        engine = await asyncio.to_thread(get_engine, model)
+    return engine, _request(model, messages, params)
+
+
+def _request(
+    model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]
+) -> GenerationRequest:
+    given = {k: v for k, v in params.items() if v is not None and k not in _IGNORED}
+    limit = given.pop("max_completion_tokens", None)
+    stop = given.pop("stop", ())
+    seed = given.pop("seed", None)
+    particle = current_particle.get()
+    if seed is None and particle is not None:
+        seed = _seeds.next(particle, messages)
+    known = {k: given.pop(k) for k in ("max_tokens", "temperature", "top_p", "n", "tools") if k in given}
+    if given.pop("tool_choice", "auto") != "auto":
+        raise litellm.BadRequestError(
+            f"{LOCAL_PROVIDER} cannot force a tool: leave tool_choice out", model, LOCAL_PROVIDER
+        )
+    if given:
+        raise litellm.UnsupportedParamsError(
+            f"{LOCAL_PROVIDER} does not know {sorted(given)}: leave them out, or set drop_params",
+            model=model,
+            llm_provider=LOCAL_PROVIDER,
+        )
+    with _LiteLLMErrors(model):
+        return GenerationRequest(
+            messages=messages,
+            **({"max_tokens": limit} if limit is not None else {}) | known,
+            seed=seed,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        )
+
+
+def _check_one_sample(request: GenerationRequest) -> None:
+    if request.n != 1:
+        raise litellm.BadRequestError(
+            "a stream carries one sample: ask for n=1, or do not stream", "", LOCAL_PROVIDER
+        )
+
+
+def _seconds(timeout: Any) -> float | None:
+    """Total seconds of a LiteLLM timeout, which may be an httpx one."""
+    return float(timeout) if isinstance(timeout, int | float) else None
+
+
+def _response(response: ModelResponse, model: str, generations: list[Generation]) -> ModelResponse:
+    response.created = int(time.time())
+    response.model = model
+    response.choices = [
+        Choices(finish_reason=g.finish_reason, index=i, message=Message(content=g.text, role="assistant"))
+        for i, g in enumerate(generations)
+    ]
+    prompt, new = generations[0].prompt_tokens, sum(len(g.token_ids) for g in generations)
+    response.usage = Usage(prompt_tokens=prompt, completion_tokens=new, total_tokens=prompt + new)
+    return response
+
+
+def _chunk(text: str) -> GenericStreamingChunk:
+    return GenericStreamingChunk(
+        text=text, is_finished=False, finish_reason="", usage=None, index=0, tool_use=None
+    )
+
+
+def _last_chunk(generation: Generation) -> GenericStreamingChunk:
+    prompt, new = generation.prompt_tokens, len(generation.token_ids)
+    return GenericStreamingChunk(
+        text="",
+        is_finished=True,
+        finish_reason=generation.finish_reason,
+        usage={"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new},
+        index=0,
+        tool_use=None,
+    )

@@ -1,0 +1,100 @@
+"""Where particles may be compared: predicates over super-step edges.
+
+Boundary 0 is the state before the first model call; boundary k is reached after k agent steps. A predicate
+says whether the edge a particle stands at is such a point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.callbacks import BaseCallbackHandler
+
+from langgraph_amc.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The edge between two super-steps of one particle.
+
+    Attributes
+    ----------
+    step: LangGraph's super-step number.
+    next: nodes about to run.
+    ran: nodes that ran in the super-step that just ended.
+    model_nodes: top-level nodes that have called a model in this particle's run so far.
+    state: the values of all state channels.
+    """
+
+    step: int
+    next: tuple[str, ...]
+    ran: tuple[str, ...]
+    model_nodes: frozenset[str]
+    state: Any
+
+
+Boundary = Callable[[Edge], bool]
+
+
+def before_model(edge: Edge) -> bool:
+    """The default: the next super-step runs a node that was seen to call a model."""
+    return not edge.model_nodes.isdisjoint(edge.next)
+
+
+def every_step(edge: Edge) -> bool:
+    """Every super-step edge."""
+    return edge.step >= 0 and "__start__" not in edge.next
+
+
+def before(*nodes: str) -> Boundary:
+    """Before any of these nodes runs."""
+    names = frozenset(nodes)
+
+    def before_nodes(edge: Edge) -> bool:
+        return not names.isdisjoint(edge.next)
+
+    return before_nodes
+
+
+def as_boundary(spec: str | Sequence[str] | Boundary | None, nodes: Mapping[str, Any]) -> Boundary:
+    """Read a ``boundary=`` argument: ``None``/``"auto"``, ``"step"``, node name(s), or a predicate."""
+    if spec is None or spec == "auto":
+        return before_model
+    if spec == "step" and "step" not in nodes:
+        return every_step
+    if callable(spec):
+        return spec
+    names = [spec] if isinstance(spec, str) else list(spec)
+    if unknown := [n for n in names if n not in nodes]:
+        known = ", ".join(sorted(n for n in nodes if not n.startswith("__")))
+        raise ConfigurationError(f"boundary names no node of this graph: {', '.join(unknown)}; its nodes are {known}")
+    return before(*names)
+
+
+class ModelNodes(BaseCallbackHandler):
+    """Notes which top-level nodes call a model, and with which sampling parameters."""
+
+    run_inline = True
+    ignore_chain = True
+    ignore_agent = True
+    ignore_retriever = True
+
+    def __init__(self, nodes: frozenset[str] = frozenset()) -> None:
+        self.nodes = nodes
+        self.parameters: dict[str, Any] = {}
+
+    def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
+        self._note(kwargs)
+
+    def on_llm_start(self, serialized: Any, prompts: Any, **kwargs: Any) -> None:
+        self._note(kwargs)
+
+    def _note(self, kwargs: Mapping[str, Any]) -> None:
+        metadata = kwargs.get("metadata") or {}
+        ns = metadata.get("langgraph_checkpoint_ns") or metadata.get("langgraph_node") or ""
+        if name := str(ns).split("|")[0].split(":")[0]:
+            self.nodes |= {name}
+        parameters = kwargs.get("invocation_params") or {}
+        self.parameters = {k: parameters[k] for k in ("temperature", "seed", "model") if k in parameters}

@@ -1,0 +1,199 @@
+"""Two ways to drive the same coroutines: asyncio, or plain threads without any event loop.
+
+The particle code is written once, as coroutines that reach the outside only through an `Engine`. With
+`ThreadEngine` no await ever suspends: generators are the app's own sync ones, stepped from one thread per
+particle, so that sync-only tools and models run as they do in a plain ``invoke``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.errors import GraphInterrupt
+from langgraph.store.base import BaseStore
+
+from langgraph_amc.errors import AMCError, ConfigurationError
+from langgraph_amc.runtime.saver import ParticleSaver
+
+T = TypeVar("T")
+
+SAVE_TIMEOUT = 60.0
+"""Seconds a background save of LangGraph may take before it is reported as lost."""
+
+
+class Engine(Protocol):
+    """How to step a held run, wait, and reach the user's saver, store and functions."""
+
+    is_async: bool
+
+    def open(self, app: Any, input: Any, config: RunnableConfig, options: Mapping[str, Any]) -> Any:
+        """A held run: nothing happens until it is pulled."""
+        ...
+
+    async def next(self, run: Any) -> Any:
+        """The next stream event; raises StopAsyncIteration at the end."""
+        ...
+
+    async def close(self, run: Any) -> None:
+        """End a held run at its super-step edge, without an error in its trace."""
+        ...
+
+    async def gather(self, jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """Run all at once; the first error is raised after the others have ended."""
+        ...
+
+    async def saved(self, saver: ParticleSaver, thread_id: str, checkpoint_id: str) -> None:
+        """Wait for LangGraph's background save of this checkpoint."""
+        ...
+
+    async def load(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> CheckpointTuple | None: ...
+
+    async def put(self, saver: BaseCheckpointSaver, *args: Any) -> None: ...
+
+    async def put_writes(self, saver: BaseCheckpointSaver, *args: Any) -> None: ...
+
+    async def store_batch(self, store: BaseStore, ops: Sequence[Any]) -> None: ...
+
+    async def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a user's function, which may block or be a coroutine function."""
+        ...
+
+
+class AsyncEngine:
+    """On the running event loop."""
+
+    is_async = True
+
+    def open(self, app: Any, input: Any, config: RunnableConfig, options: Mapping[str, Any]) -> Any:
+        return app.astream(input, config, **options).__aiter__()
+
+    async def next(self, run: Any) -> Any:
+        return await run.__anext__()
+
+    async def close(self, run: Any) -> None:
+        if run.ag_frame is None or run.ag_running:
+            await run.aclose()
+            return
+        try:
+            await run.athrow(GraphInterrupt())
+            async for _ in run:
+                pass
+        except (GraphInterrupt, StopAsyncIteration):
+            pass
+        finally:
+            await run.aclose()
+
+    async def gather(self, jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(job) for job in jobs]
+        return [task.result() for task in tasks]
+
+    async def saved(self, saver: ParticleSaver, thread_id: str, checkpoint_id: str) -> None:
+        for turn in range(int(SAVE_TIMEOUT * 1000)):
+            if saver.is_saved(thread_id, checkpoint_id):
+                return
+            await asyncio.sleep(0 if turn < 100 else 0.001)
+        raise _lost(checkpoint_id)
+
+    async def load(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> CheckpointTuple | None:
+        return await saver.aget_tuple(config)
+
+    async def put(self, saver: BaseCheckpointSaver, *args: Any) -> None:
+        await saver.aput(*args)
+
+    async def put_writes(self, saver: BaseCheckpointSaver, *args: Any) -> None:
+        await saver.aput_writes(*args)
+
+    async def store_batch(self, store: BaseStore, ops: Sequence[Any]) -> None:
+        await store.abatch(ops)
+
+    async def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args)
+        result = await asyncio.to_thread(function, *args)
+        return await result if inspect.isawaitable(result) else result
+
+
+class ThreadEngine:
+    """Without an event loop: one thread per particle, sized to the population."""
+
+    is_async = False
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def open(self, app: Any, input: Any, config: RunnableConfig, options: Mapping[str, Any]) -> Any:
+        return app.stream(input, config, **options)
+
+    async def next(self, run: Any) -> Any:
+        try:
+            return next(run)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    async def close(self, run: Any) -> None:
+        try:
+            if run.gi_frame is not None and inspect.getgeneratorstate(run) == inspect.GEN_SUSPENDED:
+                run.throw(GraphInterrupt())
+                for _ in run:
+                    pass
+        except (GraphInterrupt, StopIteration):
+            pass
+        finally:
+            run.close()
+
+    async def gather(self, jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        todo = list(jobs)
+        if len(todo) == 1:
+            return [complete(todo[0])]
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="amc-particle") as pool:
+            futures = [pool.submit(contextvars.copy_context().run, complete, job) for job in todo]
+        return [future.result() for future in futures]
+
+    async def saved(self, saver: ParticleSaver, thread_id: str, checkpoint_id: str) -> None:
+        if not saver.wait_saved(thread_id, checkpoint_id, SAVE_TIMEOUT):
+            raise _lost(checkpoint_id)
+
+    async def load(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> CheckpointTuple | None:
+        return saver.get_tuple(config)
+
+    async def put(self, saver: BaseCheckpointSaver, *args: Any) -> None:
+        saver.put(*args)
+
+    async def put_writes(self, saver: BaseCheckpointSaver, *args: Any) -> None:
+        saver.put_writes(*args)
+
+    async def store_batch(self, store: BaseStore, ops: Sequence[Any]) -> None:
+        store.batch(ops)
+
+    async def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        result = function(*args)
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise ConfigurationError(
+                f"{getattr(function, '__name__', function)!r} is asynchronous: call the app with ainvoke/astream, "
+                "or give a synchronous function"
+            )
+        return result
+
+
+def complete(job: Awaitable[T]) -> T:
+    """Run a coroutine that never suspends to its end, without an event loop."""
+    step = job.__await__()
+    try:
+        next(step)
+    except StopIteration as stop:
+        return stop.value
+    raise AMCError("a synchronous run tried to wait on an event loop; use ainvoke/astream")
+
+
+def _lost(checkpoint_id: str) -> AMCError:
+    return AMCError(f"checkpoint {checkpoint_id} of a particle was not saved within {SAVE_TIMEOUT:.0f} s")

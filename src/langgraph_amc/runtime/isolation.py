@@ -1,0 +1,182 @@
+"""What particles would share by accident: the store, and the cache of language model answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from langchain_core.caches import BaseCache
+from langchain_core.globals import get_llm_cache, set_llm_cache
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+)
+
+from langgraph_amc.context import current_particle
+
+Address = tuple[tuple[str, ...], str]
+
+
+class OverlayStore(BaseStore):
+    """A particle's view of the app's store: reads through, keeps its own writes until it is committed.
+
+    Semantic search sees the base store's index only: a particle's own uncommitted writes are matched by
+    their filter and listed after the scored items.
+    """
+
+    supports_ttl = True
+
+    def __init__(self, base: BaseStore) -> None:
+        self.base = base
+        self._writes: dict[Address, tuple[PutOp, datetime]] = {}
+
+    def fork(self) -> OverlayStore:
+        """An independent view with the same uncommitted writes."""
+        clone = OverlayStore(self.base)
+        clone._writes = dict(self._writes)
+        return clone
+
+    def uncommitted(self) -> list[PutOp]:
+        """Writes to hand to the base store when this particle has been selected."""
+        return [op for op, _ in self._writes.values()]
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        reads = [self._read_op(op) for op in todo]
+        found = iter(self.base.batch([op for op in reads if op is not None]))
+        return [self._answer(op, None if read is None else next(found)) for op, read in zip(todo, reads, strict=True)]
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        reads = [self._read_op(op) for op in todo]
+        found = iter(await self.base.abatch([op for op in reads if op is not None]))
+        return [self._answer(op, None if read is None else next(found)) for op, read in zip(todo, reads, strict=True)]
+
+    def _read_op(self, op: Op) -> Op | None:
+        """What the base store has to be asked so that ``op`` can be answered."""
+        if isinstance(op, PutOp):
+            return None
+        if isinstance(op, GetOp):
+            return None if (op.namespace, op.key) in self._writes else op
+        if isinstance(op, SearchOp):
+            # a write can hide a base item, so ask for as many more as there are writes
+            return op._replace(limit=op.offset + op.limit + len(self._writes), offset=0)
+        if isinstance(op, ListNamespacesOp):
+            return op._replace(limit=op.offset + op.limit + len(self._writes), offset=0)
+        raise TypeError(f"unknown store operation {type(op).__name__}")
+
+    def _answer(self, op: Op, found: Any) -> Result:
+        if isinstance(op, PutOp):
+            self._writes[(op.namespace, op.key)] = (op, datetime.now(UTC))
+            return None
+        if isinstance(op, GetOp):
+            return self._item((op.namespace, op.key)) if (op.namespace, op.key) in self._writes else found
+        if isinstance(op, SearchOp):
+            kept = [item for item in found if (item.namespace, item.key) not in self._writes]
+            own = [item for address in self._writes if (item := self._match(op, address)) is not None]
+            return [*kept, *own][op.offset : op.offset + op.limit]
+        return self._namespaces(op, found)
+
+    def _item(self, address: Address) -> Item | None:
+        op, when = self._writes[address]
+        if op.value is None:
+            return None
+        return Item(namespace=address[0], key=address[1], value=op.value, created_at=when, updated_at=when)
+
+    def _match(self, op: SearchOp, address: Address) -> SearchItem | None:
+        item = self._item(address)
+        if item is None or address[0][: len(op.namespace_prefix)] != op.namespace_prefix:
+            return None
+        if any(not _compare(item.value.get(key), wanted) for key, wanted in (op.filter or {}).items()):
+            return None
+        return SearchItem(address[0], address[1], item.value, item.created_at, item.updated_at)
+
+    def _namespaces(self, op: ListNamespacesOp, found: Any) -> list[tuple[str, ...]]:
+        names = set(found)
+        for (namespace, _), (write, _) in self._writes.items():
+            if write.value is None:
+                continue
+            if all(_matches(condition, namespace) for condition in op.match_conditions or ()):
+                names.add(namespace[: op.max_depth] if op.max_depth else namespace)
+        return sorted(names)[op.offset : op.offset + op.limit]
+
+
+def _compare(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict) and any(k.startswith("$") for k in wanted):
+        tests = {
+            "$eq": lambda a, b: a == b,
+            "$ne": lambda a, b: a != b,
+            "$gt": lambda a, b: float(a) > float(b),
+            "$gte": lambda a, b: float(a) >= float(b),
+            "$lt": lambda a, b: float(a) < float(b),
+            "$lte": lambda a, b: float(a) <= float(b),
+        }
+        return all(tests[k](value, v) for k, v in wanted.items())
+    return bool(value == wanted)
+
+
+def _matches(condition: Any, namespace: tuple[str, ...]) -> bool:
+    path = tuple(condition.path)
+    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[-len(path) :]
+    return len(part) == len(path) and all(p in ("*", q) for p, q in zip(path, part, strict=True))
+
+
+class SaltedCache(BaseCache):
+    """A language model cache in which every particle has keys of its own; unchanged outside AMC."""
+
+    def __init__(self, inner: BaseCache) -> None:
+        self.inner = inner
+
+    def lookup(self, prompt: str, llm_string: str) -> Any:
+        return self.inner.lookup(prompt, _salted(llm_string))
+
+    def update(self, prompt: str, llm_string: str, return_val: Any) -> None:
+        self.inner.update(prompt, _salted(llm_string), return_val)
+
+    async def alookup(self, prompt: str, llm_string: str) -> Any:
+        return await self.inner.alookup(prompt, _salted(llm_string))
+
+    async def aupdate(self, prompt: str, llm_string: str, return_val: Any) -> None:
+        await self.inner.aupdate(prompt, _salted(llm_string), return_val)
+
+    def clear(self, **kwargs: Any) -> None:
+        self.inner.clear(**kwargs)
+
+
+def _salted(llm_string: str) -> str:
+    particle = current_particle.get()
+    # the seed, not the run id: a run that is repeated under its seed finds its own answers again
+    return llm_string if particle is None else f"{llm_string}|amc:{particle.seed}:{particle.particle}"
+
+
+_salting = threading.Lock()
+_users = 0
+
+
+@contextmanager
+def salted_llm_cache() -> Iterator[None]:
+    """Salt LangChain's global cache, if there is one, while any AMC run is active."""
+    global _users
+    with _salting:
+        cache = get_llm_cache()
+        if cache is not None and not isinstance(cache, SaltedCache):
+            set_llm_cache(SaltedCache(cache))
+        _users += 1
+    try:
+        yield
+    finally:
+        with _salting:
+            _users -= 1
+            cache = get_llm_cache()
+            if _users == 0 and isinstance(cache, SaltedCache):
+                set_llm_cache(cache.inner)

@@ -1,0 +1,326 @@
+"""A particle: the app with a private copy-on-write saver and a held stream.
+
+LangGraph's stream generators are lazy: one that is not pulled has not begun its next super-step. Pulling a
+particle to its next ``"checkpoints"`` event therefore runs exactly one super-step, the edge where it is
+held can be forked, and nothing runs in a particle that is not pulled.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import merge_configs
+from langgraph.channels.untracked_value import UntrackedValue
+from langgraph.errors import ParentCommand
+from langgraph.types import All, Command
+
+from langgraph_amc.context import ParticleContext, current_particle
+from langgraph_amc.policy.usage import UsageCallback
+from langgraph_amc.runtime.boundaries import Boundary, Edge, ModelNodes, before_model
+from langgraph_amc.runtime.engine import Engine
+from langgraph_amc.runtime.isolation import OverlayStore
+from langgraph_amc.runtime.saver import ParticleSaver
+from langgraph_amc.tasks.rewards import step_reward
+from langgraph_amc.trajectories.transcript import Transcript, TranscriptBuilder
+from langgraph_amc.trajectories.types import Status
+
+MODES = ("checkpoints", "updates", "values")
+"""Stream modes the runtime itself needs."""
+
+Event = tuple[tuple[str, ...], str, Any, Any]
+"""(namespace, mode, payload, the event as LangGraph emitted it)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What all particles of one run have in common."""
+
+    app: Any
+    engine: Engine
+    config: RunnableConfig
+    thread_id: str
+    options: Mapping[str, Any]
+    """Keyword arguments of ``stream``/``astream``, stream modes included."""
+    boundary: Boundary
+    transcript: Transcript | None
+    recursion_limit: int
+    start_id: str | None
+    base_step: int
+    """Id and super-step number of the checkpoint the run starts from; None and -2 on a fresh thread."""
+    interrupt_before: All | frozenset[str]
+    interrupt_after: All | frozenset[str]
+    untracked: frozenset[str]
+    identity: Callable[[str], ParticleContext]
+
+    def first_record(self, state: Any) -> Record:
+        """The record of a run that has only its first state."""
+        return Record(None if self.transcript is None else TranscriptBuilder(self.transcript)).extend(state)
+
+    def stops_at(self, edge: Edge) -> bool:
+        """Whether a static breakpoint ends the run at this edge."""
+        before, after = self.interrupt_before, self.interrupt_after
+        return bool(
+            (edge.next if before == "*" else not frozenset(before).isdisjoint(edge.next))
+            or (edge.ran if after == "*" else not frozenset(after).isdisjoint(edge.ran))
+        )
+
+
+def untracked_channels(app: Any) -> frozenset[str]:
+    """Channels that no checkpoint holds, so that a clone must be handed them."""
+    return frozenset(name for name, channel in app.channels.items() if isinstance(channel, UntrackedValue))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Transcript and step rewards so far; immutable, so a clone shares its parent's."""
+
+    builder: TranscriptBuilder | None = None
+    """``None`` where the state cannot be written as text; segments are then empty."""
+    segments: tuple[str, ...] = ()
+    rewards: tuple[float, ...] = ()
+    paid: float = 0.0
+    """Sum of all step rewards found in the last state, those of earlier turns included."""
+
+    @property
+    def empty(self) -> bool:
+        return not self.segments
+
+    def extend(self, state: Any) -> Record:
+        """The record after one more state."""
+        builder = None if self.builder is None else self.builder.extend(state)
+        segments = (*self.segments, "") if builder is None else builder.segments
+        paid = step_reward(messages_of(state))
+        rewards = () if self.empty else (*self.rewards, paid - self.paid)
+        return Record(builder, segments, rewards, paid)
+
+
+def messages_of(state: Any) -> tuple[Any, ...]:
+    """The messages of a state, wherever LangGraph apps keep them by convention."""
+    found = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", state)
+    return tuple(found) if isinstance(found, list | tuple) else ()
+
+
+@dataclass(slots=True, eq=False)
+class Particle:
+    """One run of the app among N; see the module docstring."""
+
+    launch: Launch
+    name: str
+    saver: ParticleSaver
+    store: OverlayStore | None
+    input: Any
+    parent: Particle | None = None
+    forked_at: int | None = None
+
+    status: Status | None = None
+    """``None`` while it can still run."""
+    error: BaseException | None = None
+    command: Command | None = None
+    """A ``Command(graph=Command.PARENT)`` the run ended with."""
+    boundary: int = 0
+    step: int = -2
+    state: Any = None
+    output: Any = None
+    interrupts: tuple[Any, ...] = ()
+    record: Record = field(default_factory=lambda: Record())
+    values: tuple[float | None, ...] = ()
+    outcome: float | None = None
+    lineage: tuple[tuple[Event, ...], ...] = ()
+    """Stream events by segment; segments are shared with clones."""
+
+    usage: UsageCallback = field(default_factory=UsageCallback)
+    nodes: ModelNodes = field(default_factory=ModelNodes)
+    _run: Any = None
+    _entry: str | None = None
+    """Checkpoint id a clone re-enters at; its events up to there repeat what the parent emitted."""
+    _started: bool = False
+    """Whether boundary 0 has been passed."""
+    _ran: tuple[str, ...] = ()
+    _segment: list[Event] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        return self.status is not None
+
+    @property
+    def observed(self) -> float:
+        """Cumulative reward observed so far, the outcome included once it is known."""
+        return math.fsum(self.record.rewards) + (self.outcome or 0.0)
+
+    def fork(self, name: str) -> Particle:
+        """A clone that stands at the same edge; O(1) in history."""
+        if self.done:
+            raise RuntimeError("a particle that has ended is never forked")
+        saver = self.saver.fork()
+        head = saver.head(self.launch.thread_id)
+        if head is None:
+            raise RuntimeError("a particle is forked at a boundary, not before it has started")
+        return Particle(
+            self.launch,
+            name,
+            saver,
+            None if self.store is None else self.store.fork(),
+            self._reentry_input(),
+            parent=self,
+            forked_at=self.boundary,
+            boundary=self.boundary,
+            step=self.step,
+            state=self.state,
+            output=self.output,
+            record=self.record,
+            values=self.values,
+            lineage=self.lineage,
+            nodes=ModelNodes(self.nodes.nodes),
+            _entry=head.id,
+            _started=self._started,
+            _ran=self._ran,
+        )
+
+    async def advance(self, until: int | None) -> None:
+        """Run on to boundary ``until`` (``None``: to the end)."""
+        token = current_particle.set(self.launch.identity(self.name))
+        try:
+            while not self.done and (until is None or self.boundary < until):
+                await self._to_next_edge()
+        finally:
+            current_particle.reset(token)
+
+    async def prune(self) -> None:
+        """End this particle where it stands; its trace shows a clean end."""
+        if not self.done:
+            self.status = "pruned"
+        if self._run is not None:
+            run, self._run = self._run, None
+            await self.launch.engine.close(run)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _open(self) -> Any:
+        launch = self.launch
+        app = copy.copy(launch.app)
+        app.checkpointer = self.saver
+        app.cache = None
+        if self.store is not None:
+            app.store = self.store
+        head = self.saver.head(launch.thread_id)
+        limit = launch.recursion_limit
+        configurable = launch.config["configurable"]
+        if self._entry is not None and head is not None:
+            limit = max(1, launch.base_step + launch.recursion_limit - head.metadata["step"])
+            configurable = {k: v for k, v in configurable.items() if k != "checkpoint_id"}
+            if self.input is None:
+                # a clone goes on, it does not resume: a subgraph with a memory of its own would otherwise
+                # ignore the input it is about to get
+                configurable["__pregel_resuming"] = False
+        handlers: list[BaseCallbackHandler] = [self.usage, self.nodes]
+        config = merge_configs(launch.config, {"recursion_limit": limit, "callbacks": handlers})
+        config["configurable"] = configurable
+        return launch.engine.open(app, self.input, config, launch.options)
+
+    def _reentry_input(self) -> Any:
+        if not self.launch.untracked or not isinstance(self.state, Mapping):
+            return None
+        carried = {k: self.state[k] for k in self.launch.untracked if k in self.state}
+        return Command(update=carried) if carried else None
+
+    async def _to_next_edge(self) -> None:
+        engine = self.launch.engine
+        try:
+            if self._run is None:
+                self._run = self._open()
+            while True:
+                raw = await engine.next(self._run)
+                ns, mode, payload = _parse(raw)
+                if mode == "checkpoints" and not ns:
+                    if self._entry is not None:
+                        if payload["config"]["configurable"]["checkpoint_id"] != self._entry:
+                            continue
+                        self._entry = None
+                        continue
+                    self._segment.append((ns, mode, payload, raw))
+                    if await self._at_edge(payload):
+                        return
+                    continue
+                if self._entry is None:
+                    self._see(ns, mode, payload, raw)
+        except StopAsyncIteration:
+            self._end("interrupted" if self.interrupts or self._stopped() else "finished")
+        except ParentCommand as bubble:
+            self.command = bubble.args[0]
+            self._end("finished")
+        except Exception as error:
+            self.error = error
+            self._end("failed")
+
+    def _see(self, ns: tuple[str, ...], mode: str, payload: Any, raw: Any) -> None:
+        if not ns:
+            if mode == "values":
+                self.output = payload
+            elif mode == "updates" and isinstance(payload, Mapping):
+                if "__interrupt__" in payload:
+                    self.interrupts = (*self.interrupts, *payload["__interrupt__"])
+                else:
+                    self._ran = (*self._ran, *payload)
+        self._segment.append((ns, mode, payload, raw))
+
+    async def _at_edge(self, payload: Any) -> bool:
+        """Book the super-step that just ended; ``True`` where the particle has to be held."""
+        launch = self.launch
+        self.state, self.step = payload["values"], payload["metadata"]["step"]
+        edge = Edge(self.step, tuple(payload["next"]), self._ran, self.nodes.nodes, self.state)
+        self._ran = ()
+        checkpoint_id = payload["config"]["configurable"]["checkpoint_id"]
+        if checkpoint_id != launch.start_id:
+            # LangGraph saves in the background: hold the run until it has, or nodes edit what is being saved
+            await launch.engine.saved(self.saver, launch.thread_id, checkpoint_id)
+        if not edge.next or launch.stops_at(edge):
+            return False
+        at_boundary = launch.boundary(edge)
+        if not self._started:
+            # boundary 0: the last edge before the first model call, or the first the predicate names
+            if launch.boundary is not before_model:
+                self.record, self._started = launch.first_record(self.state), at_boundary
+                return False
+            if not self.nodes.nodes:
+                self.record = launch.first_record(self.state)
+                return False
+            self._started = True
+        if not at_boundary:
+            return False
+        self._cut()
+        self.boundary += 1
+        return True
+
+    def _cut(self) -> None:
+        """Close the current segment: stream events, transcript and step reward."""
+        moved = any(mode == "checkpoints" and not ns for ns, mode, _, _ in self._segment)
+        self.lineage = (*self.lineage, tuple(self._segment))
+        self._segment = []
+        if self.record.empty:
+            self.record = self.launch.first_record(self.state)
+        elif moved:
+            self.record = self.record.extend(self.state)
+
+    def _stopped(self) -> bool:
+        """Whether work is left, as after a static breakpoint."""
+        last = next((e for e in reversed(self._segment) if e[1] == "checkpoints" and not e[0]), None)
+        return last is not None and bool(last[2]["next"])
+
+    def _end(self, status: Status) -> None:
+        self._cut()
+        self.status, self._run = status, None
+
+
+def _parse(raw: Any) -> tuple[tuple[str, ...], str, Any]:
+    """Namespace, mode and payload of an event in either of LangGraph's stream formats."""
+    if isinstance(raw, dict):
+        return tuple(raw["ns"]), raw["type"], raw["data"]
+    if len(raw) == 3:
+        return tuple(raw[0]), raw[1], raw[2]
+    return (), raw[0], raw[1]

@@ -1,0 +1,132 @@
+"""What an AMC run reports: every particle, every check, and what it cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langgraph_amc.trajectories.types import Trajectory, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One boundary at which particles were weighed.
+
+    Attributes
+    ----------
+    boundary: number of agent steps so far.
+    particles: names of the live particles, in the order of the arrays.
+    values: V per live particle; empty without a value function.
+    log_weights: unnormalised, in nats.
+    ess: effective sample size of the live particles, in particles.
+    sharpness: multiplier of the log-ratio (1 unless solved for an ESS target).
+    ancestors: per slot the index of its parent among ``particles``; empty where nothing was resampled.
+    """
+
+    boundary: int
+    particles: tuple[str, ...]
+    values: tuple[float, ...]
+    log_weights: tuple[float, ...]
+    ess: float
+    sharpness: float
+    ancestors: tuple[int, ...] = ()
+
+    @property
+    def resampled(self) -> bool:
+        return bool(self.ancestors)
+
+
+@dataclass(frozen=True, slots=True)
+class ParticleReport:
+    """One particle at the end.
+
+    Attributes
+    ----------
+    trajectory: transcript, rewards, values, status, lineage and usage.
+    output: what the app returned for it (the last ``values`` event), ``None`` if it was pruned.
+    reward: observed return, ``None`` where it is not observable or its evaluation failed.
+    value: last score; for a finished run whose outcome is not observable, the estimate of that outcome.
+    """
+
+    trajectory: Trajectory
+    output: Any
+    log_weight: float
+    reward: float | None
+    value: float | None
+
+    @property
+    def name(self) -> str:
+        return self.trajectory.particle
+
+
+@dataclass(frozen=True, slots=True)
+class AMCResult:
+    """The record of one AMC run.
+
+    Attributes
+    ----------
+    winner: the report of the particle whose answer was returned.
+    particles: all that ended, best evidence of diversity first to last in order of birth.
+    pruned: those that resampling ended early.
+    log_evidence: log Ẑ, unbiased on the linear scale for the ``sample`` objective.
+    usage: of the whole run; ``winner.trajectory.usage`` is the winner's own share.
+    warnings: what the run noticed about itself, each with its cause and what to do.
+    """
+
+    run_id: str
+    seed: int
+    winner: ParticleReport
+    particles: tuple[ParticleReport, ...]
+    pruned: tuple[ParticleReport, ...]
+    checks: tuple[Check, ...]
+    log_evidence: float
+    usage: Usage
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """Every trajectory of the run, pruned ones included (they are labelled as censored)."""
+        return tuple(p.trajectory for p in (*self.particles, *self.pruned))
+
+    @property
+    def ancestors(self) -> Mapping[str, str | None]:
+        """Parent of every particle."""
+        return {t.particle: t.parent for t in self.trajectories}
+
+    def lineage(self, name: str) -> tuple[str, ...]:
+        """Names from the first ancestor of a particle down to itself."""
+        parents = dict(self.ancestors)
+        line = [name]
+        while (parent := parents[line[-1]]) is not None:
+            line.append(parent)
+        return tuple(reversed(line))
+
+
+def collapse_warning(
+    transcripts: Sequence[tuple[str, ...]], parameters: Sequence[Mapping[str, Any]], cached: bool
+) -> str | None:
+    """Say so, with the likely cause, where all particles did the same although each ran on its own."""
+    firsts = Counter(t[1] for t in transcripts if len(t) > 1 and t[1])
+    if len(transcripts) < 2 or not firsts or firsts.total() < 2 or len(firsts) > 1:
+        return None
+    settings = {k: v for p in parameters for k, v in p.items()}
+    if settings.get("temperature") == 0:
+        cause = "the model is called with temperature 0: raise it, e.g. to 1"
+    elif settings.get("seed") is not None:
+        cause = "the model is called with a fixed seed: leave the seed out, or use amc.chat_model, which varies it"
+    elif cached:
+        cause = "answers come from a cache that AMC cannot salt: switch the model's own cache off"
+    else:
+        cause = "the model looks deterministic: check its temperature, its seed and any cache in front of it"
+    return f"all {firsts.total()} particles took the same first step, so AMC can add nothing: {cause}"
+
+
+class AMCOutput(dict[str, Any]):
+    """The app's own output, with the record of the run that produced it as ``.amc``."""
+
+    def __init__(self, output: Mapping[str, Any], amc: AMCResult) -> None:
+        super().__init__(output)
+        self.amc = amc

@@ -1,0 +1,170 @@
+"""The arguments of `wrap`, read and checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.runtime.boundaries import Boundary, as_boundary
+from langgraph_amc.smc import (
+    RESAMPLERS,
+    Resampler,
+    Schedule,
+    Selector,
+    Tempering,
+    argmax,
+    best_reward,
+    best_value,
+    ess_below,
+    ess_target,
+    every,
+    fixed,
+    never,
+    parse_schedule,
+    sample,
+    tilt,
+    vote,
+)
+from langgraph_amc.tasks.rewards import RewardFunction, as_reward
+from langgraph_amc.trajectories.transcript import Transcript
+from langgraph_amc.value.callables import as_value
+from langgraph_amc.value.protocol import SoftValueFunction, ValueFunction
+
+Objective = Literal["optimise", "sample"]
+SELECTORS: dict[str, Selector] = {
+    "sample": sample,
+    "argmax": argmax,
+    "best_value": best_value,
+    "best_reward": best_reward,
+    "vote": vote(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an app is run as particles; made by `read_settings`."""
+
+    particles: int
+    value: ValueFunction | None
+    reward: RewardFunction | None
+    boundary: Boundary
+    resample: Schedule
+    select: Selector
+    objective: Objective
+    tempering: Tempering
+    resampler: Resampler
+    seed: int | None
+    transcript: Transcript | None
+    soft_beta: float | None
+    """β handed to a value function that knows its exact soft value, else ``None``."""
+
+
+def read_settings(
+    app: Any,
+    *,
+    particles: int = 8,
+    value: ValueFunction | Callable[..., Any] | str | Path | None = None,
+    reward: Callable[..., Any] | None = None,
+    boundary: str | Sequence[str] | Boundary | None = None,
+    resample: Schedule | str | None = None,
+    select: Selector | str | None = None,
+    objective: Objective = "optimise",
+    beta: float | None = None,
+    tau: float | Tempering | None = None,
+    resampler: Resampler | str = "systematic",
+    seed: int | None = None,
+    transcript: Transcript | None = None,
+) -> Settings:
+    """Check every argument of `wrap` against the app; raises ConfigurationError that says what to do."""
+    if isinstance(particles, bool) or not isinstance(particles, int) or particles < 1:
+        raise ConfigurationError(f"particles is a whole number of at least 1, got {particles!r}")
+    if objective not in ("optimise", "sample"):
+        raise ConfigurationError(f"objective is 'optimise' or 'sample', got {objective!r}")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+        raise ConfigurationError(f"seed is a whole number of at least 0, or None for a fresh one, got {seed!r}")
+    transcript = transcript if transcript is not None else _default_transcript(app)
+    scorer = None if value is None else _value(value, transcript)
+    soft = beta if beta is not None and isinstance(scorer, SoftValueFunction) else None
+    observed = None if reward is None else as_reward(reward)
+    return Settings(
+        particles,
+        scorer,
+        observed,
+        as_boundary(boundary, app.nodes),
+        _schedule(resample, objective, guided=scorer is not None),
+        _selector(select, objective, observed, scorer),
+        objective,
+        _tempering(objective, beta, tau, soft, guided=scorer is not None),
+        _resampler(resampler),
+        seed,
+        transcript,
+        soft,
+    )
+
+
+def _default_transcript(app: Any) -> Transcript | None:
+    return Transcript() if "messages" in app.channels else None
+
+
+def _value(value: Any, transcript: Transcript | None) -> ValueFunction:
+    if transcript is None:
+        raise ConfigurationError(
+            "this app's state has no 'messages', so a value function cannot read it: pass "
+            "transcript=Transcript(messages_key=…) or transcript=Transcript.from_state(fn)"
+        )
+    return as_value(value, transcript_fingerprint=transcript.fingerprint)
+
+
+def _schedule(resample: Schedule | str | None, objective: Objective, *, guided: bool) -> Schedule:
+    if isinstance(resample, str):
+        return parse_schedule(resample)
+    if resample is not None:
+        return resample
+    if not guided:
+        return never()
+    return every(3) if objective == "optimise" else ess_below(0.5)
+
+
+def _tempering(
+    objective: Objective, beta: float | None, tau: float | Tempering | None, soft: float | None, *, guided: bool
+) -> Tempering:
+    if tau is not None and not isinstance(tau, int | float):
+        return tau
+    if tau is not None and beta is not None:
+        raise ConfigurationError("give beta (the target's temperature) or tau (a fixed weight temperature), not both")
+    if tau is not None:
+        return fixed(float(tau))
+    if beta is not None:
+        # a soft value is in units of reward at this β already; a chance of success still has to be tilted
+        base: Tempering = fixed(beta) if soft is not None or not guided else tilt(beta)
+        return base if objective == "sample" else ess_target(0.5, base=base)
+    if objective == "sample":
+        raise ConfigurationError("objective='sample' needs beta=… (or tau=…): it defines the target distribution")
+    return ess_target(0.5)
+
+
+def _selector(select: Selector | str | None, objective: Objective, reward: Any, value: Any) -> Selector:
+    if isinstance(select, str):
+        if select not in SELECTORS:
+            raise ConfigurationError(f"select is one of {', '.join(sorted(SELECTORS))} or a function, got {select!r}")
+        select = SELECTORS[select]
+    if select is best_reward and reward is None:
+        raise ConfigurationError("select='best_reward' needs reward=…, a reward that can be observed when serving")
+    if select is best_value and value is None:
+        raise ConfigurationError("select='best_value' needs value=…")
+    if select is not None:
+        return select
+    if objective == "sample":
+        return sample
+    return best_reward if reward is not None else best_value if value is not None else argmax
+
+
+def _resampler(resampler: Resampler | str) -> Resampler:
+    if not isinstance(resampler, str):
+        return resampler
+    if resampler not in RESAMPLERS:
+        raise ConfigurationError(f"resampler is one of {', '.join(sorted(RESAMPLERS))}, got {resampler!r}")
+    return RESAMPLERS[resampler]

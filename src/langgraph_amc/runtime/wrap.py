@@ -1,0 +1,153 @@
+"""The facade: an app that looks like the user's own and runs as particles.
+
+The wrapper is a dynamic subclass of the app's class that overrides ``stream`` and ``astream`` only:
+``invoke``, ``ainvoke``, ``batch``, ``get_state``, ``update_state``, ``get_graph``, schemas and the rest stay
+LangGraph's own code, and the user's object is left as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar
+
+from langchain_core.runnables.config import merge_configs
+from langgraph.pregel import Pregel
+from langgraph.types import GraphOutput
+
+from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.runtime.engine import AsyncEngine, ThreadEngine
+from langgraph_amc.runtime.result import AMCOutput, AMCResult
+from langgraph_amc.runtime.run import StreamRequest, run_stream
+from langgraph_amc.runtime.settings import Settings, read_settings
+from langgraph_amc.smc import drive
+
+P = ParamSpec("P")
+App = TypeVar("App", bound=Pregel)
+
+_current_result: ContextVar[AMCResult | None] = ContextVar("amc_current_result", default=None)
+_last_results: weakref.WeakKeyDictionary[Any, AMCResult] = weakref.WeakKeyDictionary()
+
+
+def wrap(app: App, **settings: Any) -> App:
+    """Run a compiled LangGraph app, unchanged, as N weighted particles and answer with one.
+
+    Parameters
+    ----------
+    app: any compiled graph (``StateGraph.compile()``, ``create_agent``, ``@entrypoint``). It is not modified.
+    particles: N, the number of runs in parallel (default 8).
+    value: V, a `ValueFunction`, a callable over transcripts, or the folder of a trained one.
+    reward: reward of a finished run, only if it can be observed when serving; ``FinishedRun -> float``.
+    boundary: where particles may be compared: ``"auto"`` (before a node that calls a model), ``"step"``,
+        node name(s), or a predicate over `Edge`.
+    resample: a schedule, e.g. ``at(4, 12)``, ``every(3)``, ``ess_below(0.5)``, ``every(4) & ess_below(0.7)``.
+    select: ``"best_value"``, ``"best_reward"``, ``"argmax"``, ``"sample"``, ``vote(key=…)`` or any selector.
+    objective: ``"optimise"`` (the best answer) or ``"sample"`` (exact draws from π·exp(r/β)/Z).
+    beta: temperature β of the target, in units of reward.
+    tau: fixed weight temperature τ, or any `Tempering`; default for ``optimise``: solved for an ESS of N/2.
+    resampler: ``"systematic"``, ``"stratified"``, ``"residual"``, ``"multinomial"`` or a function.
+    seed: fixes the resampling and the particles' seeds.
+    transcript: how a state is written as text for V; default: its messages.
+
+    Returns
+    -------
+    An object of a subclass of ``type(app)``; results of ``invoke``/``ainvoke`` carry ``.amc``.
+
+    Raises
+    ------
+    ConfigurationError: an argument that cannot work with this app.
+    """
+    if not isinstance(app, Pregel):
+        hint = ": call .compile() first" if hasattr(app, "compile") else ""
+        raise ConfigurationError(
+            f"wrap needs a compiled LangGraph app that runs in this process, got {type(app).__name__}{hint}"
+        )
+    if isinstance(app, AMCFacade):
+        raise ConfigurationError("this app is wrapped already: wrap the original app")
+    wrapper = object.__new__(type(f"AMC{type(app).__name__}", (AMCFacade, type(app)), {}))
+    wrapper.__dict__.update(app.__dict__)
+    wrapper._amc_app = app
+    wrapper._amc_settings = read_settings(app, **settings)
+    return wrapper
+
+
+def amc(**settings: Any) -> Callable[[Callable[P, App]], Callable[P, App]]:
+    """Decorate a function that builds an app, so that it builds the app wrapped; arguments as for `wrap`."""
+
+    def decorate(build: Callable[P, App]) -> Callable[P, App]:
+        @functools.wraps(build)
+        def built(*args: P.args, **kwargs: P.kwargs) -> App:
+            return wrap(build(*args, **kwargs), **settings)
+
+        return built
+
+    return decorate
+
+
+def last_run(app: Any) -> AMCResult:
+    """The record of the newest finished run of a wrapped app.
+
+    With concurrent runs on one app use ``result.amc`` of `invoke` instead.
+    """
+    try:
+        return _last_results[app]
+    except (KeyError, TypeError):
+        raise ConfigurationError("this app has not finished an AMC run yet; pass the object that wrap returned") from None
+
+
+class AMCFacade(Pregel):
+    """What `wrap` mixes into the app's own class."""
+
+    _amc_app: Any
+    _amc_settings: Settings
+
+    def stream(self, input: Any, config: Any = None, **options: Any) -> Iterator[Any]:  # type: ignore[override]
+        request = self._amc_request(input, config, options)
+        engine = ThreadEngine(self._amc_settings.particles)
+        yield from drive(run_stream(request, engine, self._amc_note))
+
+    async def astream(self, input: Any, config: Any = None, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+        events = run_stream(self._amc_request(input, config, options), AsyncEngine(), self._amc_note)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
+
+    def invoke(self, input: Any, config: Any = None, **options: Any) -> Any:
+        _current_result.set(None)
+        return _with_record(super().invoke(input, config, **options))
+
+    async def ainvoke(self, input: Any, config: Any = None, **options: Any) -> Any:
+        _current_result.set(None)
+        return _with_record(await super().ainvoke(input, config, **options))
+
+    def copy(self, update: dict[str, Any] | None = None) -> Any:
+        # Pregel.copy rebuilds through __init__ and so loses attributes that compile() sets later
+        clone = copy.copy(self)
+        clone.__dict__.update(update or {})
+        clone._amc_app = copy.copy(self._amc_app)
+        clone._amc_app.__dict__.update(update or {})
+        return clone
+
+    def _amc_request(self, input: Any, config: Any, options: Mapping[str, Any]) -> StreamRequest:
+        # attributes set on the wrapper (a saver, a store) count, as they would on the app
+        app = copy.copy(self._amc_app)
+        app.__dict__.update({k: v for k, v in self.__dict__.items() if k in app.__dict__})
+        return StreamRequest(app, self._amc_settings, input, merge_configs(self.config, config), dict(options))
+
+    def _amc_note(self, result: AMCResult) -> None:
+        _current_result.set(result)
+        _last_results[self] = result
+
+
+def _with_record(output: Any) -> Any:
+    result = _current_result.get()
+    if result is None:
+        return output
+    if isinstance(output, GraphOutput) and isinstance(output.value, dict):
+        return GraphOutput(value=AMCOutput(output.value, result), interrupts=output.interrupts)
+    return AMCOutput(output, result) if type(output) is dict else output

@@ -1,0 +1,163 @@
+"""What the filter tells its listeners: frozen events, in the order in which things happen.
+
+The algorithm itself does not log, trace, save or print; budget, tracing, journal and report listen to these.
+Particles are the population's own objects; indices and arrays of an event refer to its `particles`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Where a particle has got to.
+
+    Attributes
+    ----------
+    reward: cumulative observed reward so far (the total, not the last step's); ignored where failed.
+    done: the run has ended by itself (absorbing): it will not be stepped, scored or forked again.
+    failed: the run broke; it keeps its record and gets the weight 0.
+    """
+
+    reward: float
+    done: bool
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Final(Generic[P]):
+    """One particle as it ended.
+
+    Attributes
+    ----------
+    log_weight: unnormalised, nats; −inf where failed.
+    reward: cumulative observed reward at its end.
+    last_value: the value function's last score while it was live; None if it was never scored.
+    done: False only for a run that was stopped from outside before its end.
+    """
+
+    particle: P
+    log_weight: float
+    reward: float
+    last_value: float | None
+    done: bool
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResult(Generic[P]):
+    """All particles that ended, in the order in which they did.
+
+    Attributes
+    ----------
+    log_evidence: log Σ w, with E[exp(log_evidence)] = Z = E_π[exp(R/β)] whatever V is; None where the
+        tempering is solved on the way (`ess_target`), whose weights estimate no evidence.
+    """
+
+    finals: tuple[Final[P], ...]
+    log_evidence: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced(Generic[P]):
+    """All live particles have reached the boundary, or their end (boundary None: all ran to their end)."""
+
+    boundary: int | None
+    particles: tuple[P, ...]
+    arrivals: tuple[Arrival, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored(Generic[P]):
+    """The particles still live have got a value each: their estimated future return."""
+
+    boundary: int
+    particles: tuple[P, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted(Generic[P]):
+    """Everybody who arrived has been weighed; `ess` is a fraction of the live ones, 0 if none is possible."""
+
+    boundary: int | None
+    particles: tuple[P, ...]
+    log_weights: tuple[float, ...]
+    sharpness: float
+    ess: float
+
+
+@dataclass(frozen=True, slots=True)
+class Archived(Generic[P]):
+    """A particle has ended (finished, failed or stopped) and been set aside with its final weight."""
+
+    boundary: int | None
+    final: Final[P]
+
+
+@dataclass(frozen=True, slots=True)
+class Collapsed(Generic[P]):
+    """No live particle has a weight above 0: nothing can be resampled, they run on as they are."""
+
+    boundary: int
+    particles: tuple[P, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resampled(Generic[P]):
+    """The schedule fired: slot k descends from `particles[ancestors[k]]`.
+
+    Attributes
+    ----------
+    log_weights_before: of the live particles, unnormalised, sharpness included.
+    log_weight_after: the one log-weight of every slot.
+    """
+
+    boundary: int
+    particles: tuple[P, ...]
+    ancestors: tuple[int, ...]
+    log_weights_before: tuple[float, ...]
+    log_weight_after: float
+    sharpness: float
+    ess: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned(Generic[P]):
+    """A particle that nobody descends from has been dropped."""
+
+    boundary: int
+    particle: P
+
+
+@dataclass(frozen=True, slots=True)
+class Forked(Generic[P]):
+    """A particle chosen more than once has been copied; the original goes on as its own first offspring."""
+
+    boundary: int
+    parent: P
+    child: P
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[P]):
+    """The last event."""
+
+    result: FilterResult[P]
+
+
+Event: TypeAlias = (
+    Advanced[P]
+    | Scored[P]
+    | Weighted[P]
+    | Archived[P]
+    | Collapsed[P]
+    | Resampled[P]
+    | Pruned[P]
+    | Forked[P]
+    | Finished[P]
+)

@@ -1,0 +1,41 @@
+"""JSON as the store and the exchange files write it: strict, canonical, and exact to read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from langgraph_amc.errors import AMCError
+
+
+class NotJSONError(AMCError, TypeError):
+    """A value that JSON cannot hold."""
+
+
+def dumps(value: Any, what: str, *, ascii_only: bool = True) -> str:
+    """``value`` as one line of canonical JSON; ``what`` names it in the error.
+
+    LangChain messages and other pydantic models are written as the dicts that LangChain reads back, and
+    dataclasses as dicts; NaN, infinities and other objects are refused with `NotJSONError`.
+    """
+    try:
+        return json.dumps(
+            value,
+            default=_plain,
+            allow_nan=False,
+            ensure_ascii=ascii_only,
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+    except (TypeError, ValueError) as exc:
+        raise NotJSONError(f"{what} cannot be stored as JSON: {exc}") from exc
+
+
+def _plain(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    raise TypeError(f"{type(value).__name__} is not a JSON value")

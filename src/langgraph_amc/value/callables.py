@@ -1,0 +1,166 @@
+"""Anything a user may mean by a value function, as one: `as_value`."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.trajectories.types import Segments
+from langgraph_amc.value.errors import ValueScoreError
+from langgraph_amc.value.protocol import FloatArray, ScoreCallable, SoftValueFunction, ValueFunction
+
+
+def as_value(value: Any, transcript_fingerprint: str | None = None) -> ValueFunction:
+    """Turn what the user gave into a `ValueFunction` whose results are checked.
+
+    - a path: a checkpoint of `train_value`, loaded when it is first used;
+    - a `ValueFunction`: itself, a `SoftValueFunction` stays one;
+    - a function whose first parameter is annotated ``str``: called with the text of one state, returns a number;
+    - any other callable: called with the list of transcripts (each a sequence of segments), returns as many numbers.
+
+    ``None`` and NaN mean *missing*. Infinite values, text and wrong lengths raise `ValueScoreError`.
+
+    Parameters
+    ----------
+    transcript_fingerprint: of the transcripts it will be given, compared with that of a checkpoint.
+
+    Raises
+    ------
+    ConfigurationError: the object is none of these.
+    """
+    if isinstance(value, str | Path):
+        return CheckedSoftValue(LazyValue(Path(value), transcript_fingerprint))
+    if isinstance(value, CheckedValue):
+        return value
+    if inspect.isclass(value):
+        raise ConfigurationError(f"value={value.__name__} is a class: pass an instance")
+    if isinstance(value, SoftValueFunction):
+        return CheckedSoftValue(value)
+    if isinstance(value, ValueFunction):
+        return CheckedValue(value)
+    if callable(value):
+        if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(type(value).__call__):
+            raise ConfigurationError(
+                "a value function is called from a worker thread: pass a plain, not an async one"
+            )
+        return CheckedValue(OneByOne(value) if _takes_text(value) else Batched(value))
+    raise ConfigurationError(
+        f"{type(value).__name__} is no value function: pass a checkpoint folder, an object with score(transcripts),"
+        " or a callable"
+    )
+
+
+class Batched:
+    """A function of all transcripts at once as a value function."""
+
+    def __init__(self, function: ScoreCallable) -> None:
+        self._function = function
+
+    def score(self, transcripts: Sequence[Segments]) -> FloatArray:
+        """What the function returns for the transcripts, unchecked."""
+        returned: Any = self._function(transcripts)
+        return returned
+
+
+class OneByOne:
+    """A function of one state's text as a value function."""
+
+    def __init__(self, function: Callable[[str], float | None]) -> None:
+        self._function = function
+
+    def score(self, transcripts: Sequence[Segments]) -> FloatArray:
+        """What the function returns for each text, unchecked."""
+        returned: Any = [self._function("".join(segments)) for segments in transcripts]
+        return returned
+
+
+class LazyValue:
+    """A checkpoint that is loaded when it is first asked."""
+
+    def __init__(self, path: Path, transcript_fingerprint: str | None) -> None:
+        self._path = path
+        self._fingerprint = transcript_fingerprint
+        self._loaded: SoftValueFunction | None = None
+        self._lock = threading.Lock()
+
+    def load(self) -> SoftValueFunction:
+        """The value function, loaded now if it was not before."""
+        from langgraph_amc.value import load_value
+
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = load_value(self._path, self._fingerprint)
+            return self._loaded
+
+    def score(self, transcripts: Sequence[Segments]) -> FloatArray:
+        """See `TransformerValue.score`."""
+        return self.load().score(transcripts)
+
+    def soft_score(self, transcripts: Sequence[Segments], beta: float) -> FloatArray:
+        """See `TransformerValue.soft_score`."""
+        return self.load().soft_score(transcripts, beta)
+
+
+class CheckedValue:
+    """A value function whose results have been checked: one finite number, or NaN for missing, per transcript."""
+
+    def __init__(self, inner: ValueFunction) -> None:
+        self.inner = inner
+
+    def score(self, transcripts: Sequence[Segments]) -> FloatArray:
+        """Expected future return of each state, float64 [n]; NaN marks missing."""
+        return _checked(self.inner.score(transcripts), len(transcripts), self.inner)
+
+
+class CheckedSoftValue(CheckedValue):
+    """A `CheckedValue` that knows the soft value as well."""
+
+    def __init__(self, inner: SoftValueFunction) -> None:
+        super().__init__(inner)
+        self._soft = inner
+
+    def soft_score(self, transcripts: Sequence[Segments], beta: float) -> FloatArray:
+        """β·log E[exp(R/β)] of each state, float64 [n]; NaN marks missing."""
+        return _checked(self._soft.soft_score(transcripts, beta), len(transcripts), self._soft)
+
+
+def _takes_text(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some builtins have no signature: they take the list
+        return False
+    return bool(parameters) and parameters[0].annotation in (str, "str")
+
+
+def _checked(returned: Any, count: int, source: object) -> FloatArray:
+    name = type(source).__name__
+    if inspect.isawaitable(returned):
+        raise ValueScoreError(f"{name} returned an awaitable: a value function is a plain function")
+    items = (
+        list(returned)
+        if isinstance(returned, Sequence | np.ndarray) and not isinstance(returned, str)
+        else None
+    )
+    if items is None or len(items) != count:
+        got = type(returned).__name__ if items is None else f"{len(items)} of them"
+        raise ValueScoreError(
+            f"{name} must return one number per transcript, {count} here, and returned {got};"
+            " annotate the parameter as str to be called with one text at a time"
+        )
+    if any(isinstance(item, str | bytes) for item in items):
+        raise ValueScoreError(
+            f"{name} returned text instead of numbers: parse it, and return None where that fails"
+        )
+    try:
+        scores = np.array([np.nan if item is None else float(item) for item in items], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueScoreError(f"{name} returned something that is no number: {error}") from error
+    if np.isinf(scores).any():
+        raise ValueScoreError(f"{name} returned an infinite value: return None where there is no value")
+    return scores

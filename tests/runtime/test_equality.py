@@ -1,0 +1,173 @@
+"""With a deterministic app and any N, AMC is indistinguishable from a plain run."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+import langgraph_amc as amc
+from tests.support.graphs import CASES, Case
+
+CONFIG = {"configurable": {"thread_id": "t"}}
+
+
+def wrapped(app: Any, case: Case, particles: int) -> Any:
+    noise = np.random.default_rng(0)
+    return amc.wrap(
+        app,
+        particles=particles,
+        value=lambda transcripts: noise.random(len(transcripts)),
+        transcript=None if "messages" in app.channels else amc.Transcript.from_state(lambda s: repr(s)),
+        boundary=case.boundary,
+        resample=amc.every(1),
+        seed=3,
+    )
+
+
+class Plain:
+    """Values with everything random about them (message ids, timestamps) replaced by its order."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, BaseMessage):
+            dump = value.model_dump(exclude={"id"})
+            return (type(value).__name__, self.ids.setdefault(value.id or "", len(self.ids)), repr(dump))
+        if isinstance(value, dict):
+            return {k: self(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [self(v) for v in value]
+        if hasattr(value, "value") and type(value).__name__ == "Interrupt":
+            return ("interrupt", self(value.value))
+        return value
+
+
+def snapshots(history: list[Any]) -> Any:
+    plain = Plain()
+    return [
+        (
+            plain(s.values),
+            s.next,
+            s.metadata["step"],
+            s.metadata["source"],
+            [(t.name, bool(t.error), plain(list(t.interrupts))) for t in s.tasks],
+        )
+        for s in reversed(history)
+    ]
+
+
+def converse(app: Any, inputs: tuple[Any, ...]) -> list[Any]:
+    out: list[Any] = []
+    for given in inputs:
+        result = app.invoke(copy.deepcopy(given), CONFIG)
+        state = app.get_state(CONFIG, subgraphs=True)
+        out.append((Plain()(result), snapshots([state]), snapshots(list(app.get_state_history(CONFIG)))))
+    return out
+
+
+async def aconverse(app: Any, inputs: tuple[Any, ...]) -> list[Any]:
+    out: list[Any] = []
+    for given in inputs:
+        result = await app.ainvoke(copy.deepcopy(given), CONFIG)
+        state = await app.aget_state(CONFIG, subgraphs=True)
+        history = [s async for s in app.aget_state_history(CONFIG)]
+        out.append((Plain()(result), snapshots([state]), snapshots(history)))
+    return out
+
+
+RACY = ("join", "mutating")
+"""Plain synchronous runs save these from a background thread while the next super-step already edits the
+value being saved, so their history is a matter of luck; the asynchronous plain run has no such race."""
+
+
+def plain_history(name: str) -> list[Any]:
+    case = CASES[name]
+    if name in RACY:
+        return asyncio.run(aconverse(case.build(InMemorySaver()), case.inputs))
+    return converse(case.build(InMemorySaver()), case.inputs)
+
+
+@pytest.mark.parametrize("particles", [1, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_sync_equals_plain(name: str, particles: int) -> None:
+    case = CASES[name]
+    want = plain_history(name)
+    app = wrapped(case.build(InMemorySaver()), case, particles)
+    assert converse(app, case.inputs) == want
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_async_equals_plain(name: str) -> None:
+    case = CASES[name]
+    want = await aconverse(case.build(InMemorySaver()), case.inputs)
+    app = wrapped(case.build(InMemorySaver()), case, 3)
+    assert await aconverse(app, case.inputs) == want
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sync_sqlite(name: str) -> None:
+    case = CASES[name]
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        assert converse(wrapped(case.build(saver), case, 2), case.inputs) == plain_history(name)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_async_sqlite(name: str) -> None:
+    case = CASES[name]
+    async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+        got = await aconverse(wrapped(case.build(saver), case, 2), case.inputs)
+    assert got == await aconverse(case.build(InMemorySaver()), case.inputs)
+
+
+@pytest.mark.parametrize("name", ["conditional", "create_agent", "subgraph_inherited", "send"])
+@pytest.mark.parametrize("mode", ["values", "updates", ["updates", "values"], "messages", "checkpoints", "tasks"])
+@pytest.mark.parametrize("subgraphs", [False, True])
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_streams_equal_plain(name: str, mode: Any, subgraphs: bool, version: str) -> None:
+    case = CASES[name]
+    options = {"stream_mode": mode, "subgraphs": subgraphs, "version": version}
+
+    def events(app: Any) -> list[str]:
+        return [shape(e) for e in app.stream(copy.deepcopy(case.inputs[0]), CONFIG, **options)]
+
+    plain = sorted(events(case.build(InMemorySaver())))
+    assert sorted(events(wrapped(case.build(InMemorySaver()), case, 3))) == plain
+
+
+def shape(event: Any) -> str:
+    """An event without its random ids, order of parallel tasks and timestamps."""
+    if isinstance(event, dict) and "type" in event:
+        return f"{event['type']} {[n.split(':')[0] for n in event['ns']]} {shape(event['data'])}"
+    if isinstance(event, tuple):
+        return f"({', '.join(shape(e) for e in event)})"
+    if isinstance(event, BaseMessage):
+        return f"{type(event).__name__} {event.content!r}"
+    if isinstance(event, dict):
+        keys = {k: v for k, v in event.items() if k in ("messages", "log", "n", "done", "next", "name", "values")}
+        return str({k: shape(v) for k, v in keys.items()} or sorted(k for k in event if not k.startswith("l")))
+    if isinstance(event, list):
+        return str([shape(e) for e in event])
+    return event.split(":")[0] if isinstance(event, str) else str(event)
+
+
+@pytest.mark.parametrize("name", ["conditional", "subgraph_true", "send"])
+@pytest.mark.parametrize("step", [1, 2])
+def test_time_travel_equals_plain(name: str, step: int) -> None:
+    case = CASES[name]
+
+    def travel(app: Any) -> Any:
+        app.invoke(copy.deepcopy(case.inputs[0]), CONFIG)
+        past = next(s for s in app.get_state_history(CONFIG) if s.metadata["step"] == step)
+        result = app.invoke(None, past.config)
+        return Plain()(result), snapshots(list(app.get_state_history(CONFIG)))
+
+    assert travel(wrapped(case.build(InMemorySaver()), case, 3)) == travel(case.build(InMemorySaver()))
