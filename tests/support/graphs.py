@@ -38,16 +38,22 @@ class ScriptedModel(BaseChatModel):
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
         turn = sum(m.type == "ai" for m in messages) - max(
-            (sum(x.type == "ai" for x in messages[:i]) for i, m in enumerate(messages) if m.type == "human"), default=0
+            (sum(x.type == "ai" for x in messages[:i]) for i, m in enumerate(messages) if m.type == "human"),
+            default=0,
         )
         if turn < self.rounds:
             calls = [
-                {"name": "add", "args": {"a": turn, "b": k}, "id": f"call-{len(messages)}-{k}"} for k in range(2)
+                {"name": "add", "args": {"a": turn, "b": k}, "id": f"call-{len(messages)}-{k}"}
+                for k in range(2)
             ]
             message = AIMessage("", tool_calls=calls, id=f"ai-{len(messages)}")
         else:
             message = AIMessage(f"done after {len(messages)}", id=f"ai-{len(messages)}")
-        message.usage_metadata = {"input_tokens": len(messages), "output_tokens": 1, "total_tokens": len(messages) + 1}
+        message.usage_metadata = {
+            "input_tokens": len(messages),
+            "output_tokens": 1,
+            "total_tokens": len(messages) + 1,
+        }
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
@@ -304,7 +310,9 @@ def loop_of_messages(saver: Any) -> Any:
     g.add_node("tools", tools)
     g.add_edge(START, "act")
     g.add_conditional_edges(
-        "act", lambda s: "tools" if s["messages"][-1].tool_calls and len(s["messages"]) < 6 else END, ["tools", END]
+        "act",
+        lambda s: "tools" if s["messages"][-1].tool_calls and len(s["messages"]) < 6 else END,
+        ["tools", END],
     )
     g.add_edge("tools", "act")
     return g.compile(checkpointer=saver)
@@ -348,7 +356,9 @@ CASES: dict[str, Case] = {
     "subgraph_inherited": Case(subgraph(lambda saver: None), (_log, {"log": ["next"], "n": 0})),
     "subgraph_true": Case(subgraph(lambda saver: True), (_log, {"log": ["next"], "n": 0})),
     "subgraph_own": Case(subgraph(lambda saver: InMemorySaver()), (_log,)),
-    "subgraph_interrupt": Case(interrupting_subgraph, (_log, Command(resume="yes"), {"log": ["next"], "n": 0})),
+    "subgraph_interrupt": Case(
+        interrupting_subgraph, (_log, Command(resume="yes"), {"log": ["next"], "n": 0})
+    ),
     "interrupts": Case(asks, (_log, Command(resume="A"), Command(resume="B"))),
     "breakpoints": Case(breakpoints, (_log, None, None)),
     "delta": Case(delta, ({"log": [], "n": 0}, {"log": ["next"], "n": 2})),

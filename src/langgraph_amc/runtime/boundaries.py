@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.callbacks import BaseCallbackHandler
-
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.policy.usage import UsageCallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +72,31 @@ def as_boundary(spec: str | Sequence[str] | Boundary | None, nodes: Mapping[str,
     return before(*names)
 
 
-class ModelNodes(BaseCallbackHandler):
-    """Notes which top-level nodes call a model, and with which sampling parameters."""
+class ModelCalls(UsageCallback):
+    """Counts a particle's usage and notes which top-level nodes call a model, and how.
+
+    One handler, deaf to everything but models: handlers cost time at every node that runs.
+    """
 
     run_inline = True
     ignore_chain = True
     ignore_agent = True
     ignore_retriever = True
+    ignore_retry = True
+    ignore_custom_event = True
 
     def __init__(self, nodes: frozenset[str] = frozenset()) -> None:
+        super().__init__()
         self.nodes = nodes
         self.parameters: dict[str, Any] = {}
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
         self._note(kwargs)
+        super().on_chat_model_start(serialized, messages, **kwargs)
 
     def on_llm_start(self, serialized: Any, prompts: Any, **kwargs: Any) -> None:
         self._note(kwargs)
+        super().on_llm_start(serialized, prompts, **kwargs)
 
     def _note(self, kwargs: Mapping[str, Any]) -> None:
         metadata = kwargs.get("metadata") or {}

@@ -61,42 +61,53 @@ def freeze(value: Any) -> Packed | Shared:
         return Shared(value)
 
 
-def _stamp(message: BaseMessage) -> tuple[object, ...]:
-    """Objects whose identity changes when somebody assigns to the message."""
-    d = message.__dict__
-    return (d.get("content"), d.get("tool_calls"), d.get("additional_kwargs"), d.get("artifact"), d.get("id"))
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A message that was frozen, with the parts whose identity changes when somebody assigns to it."""
+
+    message: BaseMessage
+    content: Any
+    extras: Any
+    calls: Any
+    cell: Packed | Shared
+
+    def unchanged(self) -> bool:
+        now = self.message.__dict__
+        return (
+            now["content"] is self.content
+            and now["additional_kwargs"] is self.extras
+            and now.get("tool_calls") is self.calls
+        )
 
 
-def _same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
-    return all(x is y for x, y in zip(a, b, strict=True))
+def _known(message: BaseMessage, cell: Packed | Shared) -> Known:
+    now = message.__dict__
+    return Known(message, now["content"], now["additional_kwargs"], now.get("tool_calls"), cell)
 
 
 @dataclass(slots=True)
 class MessageFreezer:
     """Freezes successive versions of one message list, copying only what is new or was edited."""
 
-    seen: dict[int, tuple[BaseMessage, tuple[object, ...], Packed | Shared]] = field(default_factory=dict)
+    seen: dict[int, Known] = field(default_factory=dict)
 
     def freeze(self, messages: Sequence[BaseMessage], rewritten: frozenset[int] = frozenset()) -> MessageList:
         """Freeze ``messages``; those whose ``id()`` is in ``rewritten`` are copied again in any case."""
-        items: list[Packed | Shared] = []
-        current: dict[int, tuple[BaseMessage, tuple[object, ...], Packed | Shared]] = {}
+        seen = self.seen
+        current: dict[int, Known] = {}
         for message in messages:
-            key, stamp = id(message), _stamp(message)
-            known = self.seen.get(key)
-            if known is not None and key not in rewritten and _same(known[1], stamp):
-                entry = known
-            else:
-                entry = (message, stamp, freeze(message))
-            current[key] = entry
-            items.append(entry[2])
+            key = id(message)
+            known = seen.get(key)
+            if known is None or key in rewritten or not known.unchanged():
+                known = _known(message, freeze(message))
+            current[key] = known
         self.seen = current
-        return MessageList(tuple(items))
+        return MessageList(tuple([current[id(m)].cell for m in messages]))
 
     def thaw(self, cell: MessageList) -> list[Any]:
         """Thaw a list and remember its items, so that the next version copies only what it adds."""
         messages = cell.thaw()
-        self.seen = {id(m): (m, _stamp(m), c) for m, c in zip(messages, cell.items, strict=True)}
+        self.seen = {id(m): _known(m, c) for m, c in zip(messages, cell.items, strict=True)}
         return messages
 
 

@@ -70,7 +70,10 @@ async def _commit_node(engine: Engine, saver: BaseCheckpointSaver, node: Node, t
     parent = _config(node.key, node.parent_id)
     if node.edge:
         await _commit_writes(engine, saver, parent, node.edge, thaw)
-    checkpoint = {**node.checkpoint, "channel_values": {name: thaw(cell) for name, cell in node.values.items()}}
+    checkpoint = {
+        **node.checkpoint,
+        "channel_values": {name: thaw(cell) for name, cell in node.values.items()},
+    }
     await engine.put(saver, parent, checkpoint, node.metadata, node.new_versions)
 
 

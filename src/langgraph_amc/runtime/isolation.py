@@ -91,7 +91,7 @@ class OverlayStore(BaseStore):
         op, when = self._writes[address]
         if op.value is None:
             return None
-        return Item(namespace=address[0], key=address[1], value=op.value, created_at=when, updated_at=when)
+        return Item(namespace=address[0], key=address[1], value=dict(op.value), created_at=when, updated_at=when)
 
     def _match(self, op: SearchOp, address: Address) -> SearchItem | None:
         item = self._item(address)

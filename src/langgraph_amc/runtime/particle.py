@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 from langgraph.channels.untracked_value import UntrackedValue
@@ -21,8 +20,7 @@ from langgraph.errors import ParentCommand
 from langgraph.types import All, Command
 
 from langgraph_amc.context import ParticleContext, current_particle
-from langgraph_amc.policy.usage import UsageCallback
-from langgraph_amc.runtime.boundaries import Boundary, Edge, ModelNodes, before_model
+from langgraph_amc.runtime.boundaries import Boundary, Edge, ModelCalls, before_model
 from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.saver import ParticleSaver
@@ -47,6 +45,9 @@ class Launch:
     thread_id: str
     options: Mapping[str, Any]
     """Keyword arguments of ``stream``/``astream``, stream modes included."""
+    alone: bool
+    """A single particle of an app that has a saver is a plain run: it needs no copy of anything."""
+    kept_modes: frozenset[str]
     boundary: Boundary
     transcript: Transcript | None
     recursion_limit: int
@@ -84,8 +85,8 @@ class Record:
     """``None`` where the state cannot be written as text; segments are then empty."""
     segments: tuple[str, ...] = ()
     rewards: tuple[float, ...] = ()
-    paid: float = 0.0
-    """Sum of all step rewards found in the last state, those of earlier turns included."""
+    messages: int = 0
+    """How many messages the last state had; their rewards are booked."""
 
     @property
     def empty(self) -> bool:
@@ -95,9 +96,9 @@ class Record:
         """The record after one more state."""
         builder = None if self.builder is None else self.builder.extend(state)
         segments = (*self.segments, "") if builder is None else builder.segments
-        paid = step_reward(messages_of(state))
-        rewards = () if self.empty else (*self.rewards, paid - self.paid)
-        return Record(builder, segments, rewards, paid)
+        messages = messages_of(state)
+        rewards = () if self.empty else (*self.rewards, step_reward(messages[self.messages :]))
+        return Record(builder, segments, rewards, len(messages))
 
 
 def messages_of(state: Any) -> tuple[Any, ...]:
@@ -134,14 +135,16 @@ class Particle:
     lineage: tuple[tuple[Event, ...], ...] = ()
     """Stream events by segment; segments are shared with clones."""
 
-    usage: UsageCallback = field(default_factory=UsageCallback)
-    nodes: ModelNodes = field(default_factory=ModelNodes)
+    calls: ModelCalls = field(default_factory=ModelCalls)
     _run: Any = None
     _entry: str | None = None
     """Checkpoint id a clone re-enters at; its events up to there repeat what the parent emitted."""
     _started: bool = False
     """Whether boundary 0 has been passed."""
     _ran: tuple[str, ...] = ()
+    _next: tuple[str, ...] = ()
+    _moved: bool = False
+    """Whether a super-step has ended since the last segment was closed."""
     _segment: list[Event] = field(default_factory=list)
 
     @property
@@ -176,7 +179,7 @@ class Particle:
             record=self.record,
             values=self.values,
             lineage=self.lineage,
-            nodes=ModelNodes(self.nodes.nodes),
+            calls=ModelCalls(self.calls.nodes),
             _entry=head.id,
             _started=self._started,
             _ran=self._ran,
@@ -203,6 +206,9 @@ class Particle:
 
     def _open(self) -> Any:
         launch = self.launch
+        observed: RunnableConfig = {"callbacks": [self.calls]}
+        if launch.alone:
+            return launch.engine.open(launch.app, self.input, merge_configs(launch.config, observed), launch.options)
         app = copy.copy(launch.app)
         app.checkpointer = self.saver
         app.cache = None
@@ -218,8 +224,7 @@ class Particle:
                 # a clone goes on, it does not resume: a subgraph with a memory of its own would otherwise
                 # ignore the input it is about to get
                 configurable["__pregel_resuming"] = False
-        handlers: list[BaseCallbackHandler] = [self.usage, self.nodes]
-        config = merge_configs(launch.config, {"recursion_limit": limit, "callbacks": handlers})
+        config = merge_configs(launch.config, observed, {"recursion_limit": limit})
         config["configurable"] = configurable
         return launch.engine.open(app, self.input, config, launch.options)
 
@@ -243,14 +248,14 @@ class Particle:
                             continue
                         self._entry = None
                         continue
-                    self._segment.append((ns, mode, payload, raw))
+                    self._keep((ns, mode, payload, raw))
                     if await self._at_edge(payload):
                         return
-                    continue
-                if self._entry is None:
-                    self._see(ns, mode, payload, raw)
+                elif self._entry is None:
+                    self._see(ns, mode, payload)
+                    self._keep((ns, mode, payload, raw))
         except StopAsyncIteration:
-            self._end("interrupted" if self.interrupts or self._stopped() else "finished")
+            self._end("interrupted" if self.interrupts or self._next else "finished")
         except ParentCommand as bubble:
             self.command = bubble.args[0]
             self._end("finished")
@@ -258,25 +263,30 @@ class Particle:
             self.error = error
             self._end("failed")
 
-    def _see(self, ns: tuple[str, ...], mode: str, payload: Any, raw: Any) -> None:
-        if not ns:
-            if mode == "values":
-                self.output = payload
-            elif mode == "updates" and isinstance(payload, Mapping):
-                if "__interrupt__" in payload:
-                    self.interrupts = (*self.interrupts, *payload["__interrupt__"])
-                else:
-                    self._ran = (*self._ran, *payload)
-        self._segment.append((ns, mode, payload, raw))
+    def _keep(self, event: Event) -> None:
+        """Events the caller asked for; the others would only hold every past state in memory."""
+        if event[1] in self.launch.kept_modes:
+            self._segment.append(event)
+
+    def _see(self, ns: tuple[str, ...], mode: str, payload: Any) -> None:
+        if ns:
+            return
+        if mode == "values":
+            self.output = payload
+        elif mode == "updates" and isinstance(payload, Mapping):
+            if "__interrupt__" in payload:
+                self.interrupts = (*self.interrupts, *payload["__interrupt__"])
+            else:
+                self._ran = (*self._ran, *payload)
 
     async def _at_edge(self, payload: Any) -> bool:
         """Book the super-step that just ended; ``True`` where the particle has to be held."""
         launch = self.launch
-        self.state, self.step = payload["values"], payload["metadata"]["step"]
-        edge = Edge(self.step, tuple(payload["next"]), self._ran, self.nodes.nodes, self.state)
-        self._ran = ()
+        self.state, self.step, self._moved = payload["values"], payload["metadata"]["step"], True
+        edge = Edge(self.step, tuple(payload["next"]), self._ran, self.calls.nodes, self.state)
+        self._ran, self._next = (), edge.next
         checkpoint_id = payload["config"]["configurable"]["checkpoint_id"]
-        if checkpoint_id != launch.start_id:
+        if checkpoint_id != launch.start_id and not launch.alone:
             # LangGraph saves in the background: hold the run until it has, or nodes edit what is being saved
             await launch.engine.saved(self.saver, launch.thread_id, checkpoint_id)
         if not edge.next or launch.stops_at(edge):
@@ -287,7 +297,7 @@ class Particle:
             if launch.boundary is not before_model:
                 self.record, self._started = launch.first_record(self.state), at_boundary
                 return False
-            if not self.nodes.nodes:
+            if not self.calls.nodes:
                 self.record = launch.first_record(self.state)
                 return False
             self._started = True
@@ -299,18 +309,13 @@ class Particle:
 
     def _cut(self) -> None:
         """Close the current segment: stream events, transcript and step reward."""
-        moved = any(mode == "checkpoints" and not ns for ns, mode, _, _ in self._segment)
+        moved, self._moved = self._moved, False
         self.lineage = (*self.lineage, tuple(self._segment))
         self._segment = []
         if self.record.empty:
             self.record = self.launch.first_record(self.state)
         elif moved:
             self.record = self.record.extend(self.state)
-
-    def _stopped(self) -> bool:
-        """Whether work is left, as after a static breakpoint."""
-        last = next((e for e in reversed(self._segment) if e[1] == "checkpoints" and not e[0]), None)
-        return last is not None and bool(last[2]["next"])
 
     def _end(self, status: Status) -> None:
         self._cut()

@@ -70,7 +70,7 @@ class AMCResult:
     winner: the report of the particle whose answer was returned.
     particles: all that ended, best evidence of diversity first to last in order of birth.
     pruned: those that resampling ended early.
-    log_evidence: log Ẑ, unbiased on the linear scale for the ``sample`` objective.
+    log_evidence: log Ẑ with E[Ẑ] = Z; ``None`` where the tempering is solved on the way.
     usage: of the whole run; ``winner.trajectory.usage`` is the winner's own share.
     warnings: what the run noticed about itself, each with its cause and what to do.
     """
@@ -81,7 +81,7 @@ class AMCResult:
     particles: tuple[ParticleReport, ...]
     pruned: tuple[ParticleReport, ...]
     checks: tuple[Check, ...]
-    log_evidence: float
+    log_evidence: float | None
     usage: Usage
     seconds: float
     warnings: tuple[str, ...] = ()

@@ -143,9 +143,7 @@ def _emission(request: StreamRequest) -> Emission:
     return Emission(names, single, bool(options.get("subgraphs")), options.get("version", "v1"))
 
 
-async def _population(
-    request: StreamRequest, engine: Engine, emission: Emission
-) -> tuple[AppPopulation, str | None]:
+async def _population(request: StreamRequest, engine: Engine, emission: Emission) -> tuple[AppPopulation, str | None]:
     """A population at the start of the run, and the id of the checkpoint it starts from."""
     app, settings = request.app, request.settings
     config, nested = _particle_config(request)
@@ -161,6 +159,7 @@ async def _population(
         head = await engine.load(saver, {"configurable": where})
         if checkpoint_id := configurable.get("checkpoint_id"):
             addressed = await engine.load(saver, {"configurable": {**where, "checkpoint_id": checkpoint_id}})
+            root.bound = checkpoint_id
         elif head is not None:
             root.adopt(head)
     if isinstance(request.input, Command) and saver is None and request.input.resume is not None:
@@ -172,6 +171,8 @@ async def _population(
         config,
         thread_id,
         _particle_options(request.options, emission),
+        saver is not None and settings.particles == 1,
+        frozenset(emission.modes),
         settings.boundary,
         settings.transcript,
         config.get("recursion_limit", (app.config or {}).get("recursion_limit", 10007)),
@@ -183,7 +184,13 @@ async def _population(
         particle_identity(uuid.uuid4().hex, settings.seed if settings.seed is not None else secrets.randbits(32)),
     )
     population = AppPopulation(
-        launch, root, request.input, _store(request), _scorer(settings), settings.reward, configurable.get(TASK_KEY)
+        launch,
+        root,
+        request.input,
+        _store(request),
+        _scorer(settings),
+        settings.reward,
+        configurable.get(TASK_KEY),
     )
     return population, None if head is None else head.checkpoint["id"]
 
@@ -242,12 +249,21 @@ def _book(checks: list[Check], event: FilterEvent[Particle]) -> None:
     elif isinstance(event, Resampled):
         last = checks[-1]
         checks[-1] = Check(
-            last.boundary, last.particles, last.values, last.log_weights, last.ess, last.sharpness, event.ancestors
+            last.boundary,
+            last.particles,
+            last.values,
+            last.log_weights,
+            last.ess,
+            last.sharpness,
+            event.ancestors,
         )
 
 
 def _choose(
-    population: AppPopulation, finals: Mapping[int, Final[Particle]], settings: Settings, rng: np.random.Generator
+    population: AppPopulation,
+    finals: Mapping[int, Final[Particle]],
+    settings: Settings,
+    rng: np.random.Generator,
 ) -> tuple[Particle, dict[str, ParticleReport]]:
     """The winner, and the reports of all particles by name."""
     reports = {p.name: _report(p, finals.get(id(p))) for p in population.born}
@@ -284,7 +300,7 @@ def _report(particle: Particle, final: Final[Particle] | None) -> ParticleReport
         forked_at=particle.forked_at,
         log_weight=None if final is None else float(log_weight),
         values=particle.values if len(particle.values) == len(record.segments) else (),
-        usage=particle.usage.usage,
+        usage=particle.calls.usage,
         fingerprint="" if particle.launch.transcript is None else particle.launch.transcript.fingerprint,
         error=None if particle.error is None else f"{type(particle.error).__name__}: {particle.error}",
     )
@@ -293,16 +309,15 @@ def _report(particle: Particle, final: Final[Particle] | None) -> ParticleReport
     return ParticleReport(trajectory, particle.output, float(log_weight), reward, value)
 
 
-async def _hand_over(
-    request: StreamRequest, population: AppPopulation, winner: Particle, root_id: str | None
-) -> None:
+async def _hand_over(request: StreamRequest, population: AppPopulation, winner: Particle, root_id: str | None) -> None:
     nested = "__pregel_task_id" in (request.config.get("configurable") or {})
     if nested and winner.status == "interrupted":
         raise NestedInterruptError(
             "the winning particle interrupts inside a node of another graph, where its interrupt cannot be "
             "resumed: wrap the outer graph instead, or ask for input outside the wrapped part"
         )
-    await commit(winner, population.root.base, root_id)
+    if not population.launch.alone:
+        await commit(winner, population.root.base, root_id)
 
 
 def _result(
@@ -315,7 +330,7 @@ def _result(
     seconds: float,
 ) -> AMCResult:
     kept = [p for p in population.born if p.status != "pruned"]
-    usage = sum((p.usage.usage for p in population.born), Usage())
+    usage = sum((p.calls.usage for p in population.born), Usage())
     return AMCResult(
         reports[winner.name].trajectory.run_id,
         seed,
@@ -334,7 +349,7 @@ def _warnings(population: AppPopulation, checks: Sequence[Check]) -> list[str]:
     founders = [p for p in population.born if p.parent is None]
     found: list[str] = []
     cached = get_llm_cache() is not None and not isinstance(get_llm_cache(), SaltedCache)
-    collapse = collapse_warning([p.record.segments for p in founders], [p.nodes.parameters for p in founders], cached)
+    collapse = collapse_warning([p.record.segments for p in founders], [p.calls.parameters for p in founders], cached)
     if collapse:
         found.append(collapse)
     if shared := set().union(*(p.saver.shared_channels() for p in founders)):
@@ -348,7 +363,9 @@ def _warnings(population: AppPopulation, checks: Sequence[Check]) -> list[str]:
             "schedule, or the model is not called through LangChain; then name the node: boundary='…'"
         )
     if population.unrewarded:
-        found.append(f"{len(population.unrewarded)} reward(s) are missing, the first because {population.unrewarded[0]}")
+        found.append(
+            f"{len(population.unrewarded)} reward(s) are missing, the first because {population.unrewarded[0]}"
+        )
     if failed := [p for p in population.born if p.status == "failed"]:
         found.append(f"{len(failed)} particle(s) failed, the first with {type(failed[0].error).__name__}")
     return found

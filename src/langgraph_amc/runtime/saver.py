@@ -26,7 +26,15 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 
-from langgraph_amc.runtime.cells import ATOMS, Cell, MessageFreezer, MessageList, Shared, freeze, is_message_list
+from langgraph_amc.runtime.cells import (
+    ATOMS,
+    Cell,
+    MessageFreezer,
+    MessageList,
+    Shared,
+    freeze,
+    is_message_list,
+)
 
 Key = tuple[str, str]
 """(thread id, checkpoint namespace)"""
@@ -101,6 +109,8 @@ class ParticleSaver(BaseCheckpointSaver):
     def __init__(self, base: BaseCheckpointSaver | None = None) -> None:
         super().__init__(serde=None if base is None else base.serde)
         self.base = base
+        self.bound: str | None = None
+        """Where a run that was addressed at a past checkpoint reads subgraphs' memories: not after this id."""
         self._s = _State()
 
     # -- particles -------------------------------------------------------------------------------
@@ -108,6 +118,7 @@ class ParticleSaver(BaseCheckpointSaver):
     def fork(self) -> ParticleSaver:
         """An independent saver at the same point; O(number of namespaces and pending writes)."""
         clone = ParticleSaver(self.base)
+        clone.bound = self.bound
         clone._s.heads = dict(self._s.heads)
         clone._s.pending = {k: dict(w) for k, w in self._s.pending.items()}
         clone._s.log = self._s.log
@@ -185,15 +196,18 @@ class ParticleSaver(BaseCheckpointSaver):
         found = self._find(config)
         if found is not None or self.base is None or not self._reads_base(config):
             return found
-        outside = self.base.get_tuple(config)
-        return self._adopt_latest(config, outside)
+        if before := self._before(config):
+            return self._adopt_latest(config, next(iter(self.base.list(config, before=before, limit=1)), None))
+        return self._adopt_latest(config, self.base.get_tuple(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         found = self._find(config)
         if found is not None or self.base is None or not self._reads_base(config):
             return found
-        outside = await self.base.aget_tuple(config)
-        return self._adopt_latest(config, outside)
+        if before := self._before(config):
+            newest = [t async for t in self.base.alist(config, before=before, limit=1)]
+            return self._adopt_latest(config, newest[0] if newest else None)
+        return self._adopt_latest(config, await self.base.aget_tuple(config))
 
     def list(
         self,
@@ -203,26 +217,13 @@ class ParticleSaver(BaseCheckpointSaver):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        configurable = (config or {}).get("configurable", {})
-        bound = (before or {}).get("configurable", {}).get("checkpoint_id")
-        wanted = configurable.get("checkpoint_id")
-        nodes = [
-            pair
-            for key, head in list(self._s.heads.items())
-            if configurable.get("thread_id", key[0]) == key[0] and configurable.get("checkpoint_ns", key[1]) == key[1]
-            for pair in _chain(head)
-        ]
-        nodes.sort(key=lambda pair: pair[0].id, reverse=True)
-        for node, child in nodes:
-            if (wanted and node.id != wanted) or (bound and node.id >= bound):
-                continue
-            if filter and any(node.metadata.get(k) != v for k, v in filter.items()):
-                continue
-            if limit is not None:
-                if limit <= 0:
-                    return
-                limit -= 1
-            yield self._tuple(node, child)
+        own = self._own(config, filter, before, limit)
+        yield from own
+        left = None if limit is None else limit - len(own)
+        if self.base is not None and left != 0:
+            for found in self.base.list(config, filter=filter, before=before, limit=left):
+                if not self._holds(found):
+                    yield found
 
     async def alist(
         self,
@@ -232,8 +233,14 @@ class ParticleSaver(BaseCheckpointSaver):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        for found in self.list(config, filter=filter, before=before, limit=limit):
-            yield found
+        own = self._own(config, filter, before, limit)
+        for mine in own:
+            yield mine
+        left = None if limit is None else limit - len(own)
+        if self.base is not None and left != 0:
+            async for found in self.base.alist(config, filter=filter, before=before, limit=left):
+                if not self._holds(found):
+                    yield found
 
     # -- BaseCheckpointSaver, writing --------------------------------------------------------------
 
@@ -322,6 +329,35 @@ class ParticleSaver(BaseCheckpointSaver):
 
     # -- inside --------------------------------------------------------------------------------------
 
+    def _own(
+        self,
+        config: RunnableConfig | None,
+        filter: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Sequence[CheckpointTuple]:
+        """This particle's checkpoints that match, newest first; all are newer than those of the app's saver."""
+        configurable = (config or {}).get("configurable", {})
+        bound = (before or {}).get("configurable", {}).get("checkpoint_id")
+        wanted = configurable.get("checkpoint_id")
+        heads: dict[Key, Node] = self._s.heads
+        nodes = [
+            (node, child)
+            for key, head in heads.items()
+            if configurable.get("thread_id", key[0]) == key[0] and configurable.get("checkpoint_ns", key[1]) == key[1]
+            for node, child in _chain(head)
+            if (not wanted or node.id == wanted)
+            and (not bound or node.id < bound)
+            and all(node.metadata.get(k) == v for k, v in (filter or {}).items())
+        ]
+        nodes.sort(key=lambda pair: pair[0].id, reverse=True)
+        return [self._tuple(node, child) for node, child in nodes[:limit]]
+
+    def _holds(self, found: CheckpointTuple) -> bool:
+        configurable = found.config["configurable"]
+        key = (configurable["thread_id"], configurable.get("checkpoint_ns", ""))
+        return self._node(key, found.checkpoint["id"])[0] is not None
+
     def _node(self, key: Key, checkpoint_id: str | None) -> tuple[Node | None, Node | None]:
         """The node with this id (the head for ``None``) and its child on this particle's path."""
         head = self._s.heads.get(key)
@@ -343,6 +379,12 @@ class ParticleSaver(BaseCheckpointSaver):
         configurable = config["configurable"]
         key = (configurable["thread_id"], configurable.get("checkpoint_ns", ""))
         return bool(configurable.get("checkpoint_id")) or key not in self._s.heads
+
+    def _before(self, config: RunnableConfig) -> RunnableConfig | None:
+        configurable = config["configurable"]
+        if self.bound is None or configurable.get("checkpoint_id") or not configurable.get("checkpoint_ns"):
+            return None
+        return {"configurable": {"checkpoint_id": self.bound}}
 
     def _adopt_latest(self, config: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
         if found is None or config["configurable"].get("checkpoint_id"):

@@ -129,7 +129,12 @@ def _schedule(resample: Schedule | str | None, objective: Objective, *, guided: 
 
 
 def _tempering(
-    objective: Objective, beta: float | None, tau: float | Tempering | None, soft: float | None, *, guided: bool
+    objective: Objective,
+    beta: float | None,
+    tau: float | Tempering | None,
+    soft: float | None,
+    *,
+    guided: bool,
 ) -> Tempering:
     if tau is not None and not isinstance(tau, int | float):
         return tau

@@ -67,7 +67,7 @@ def wrap(app: App, **settings: Any) -> App:
         )
     if isinstance(app, AMCFacade):
         raise ConfigurationError("this app is wrapped already: wrap the original app")
-    wrapper = object.__new__(type(f"AMC{type(app).__name__}", (AMCFacade, type(app)), {}))
+    wrapper: Any = object.__new__(type(f"AMC{type(app).__name__}", (AMCFacade, type(app)), {}))
     wrapper.__dict__.update(app.__dict__)
     wrapper._amc_app = app
     wrapper._amc_settings = read_settings(app, **settings)
@@ -95,7 +95,9 @@ def last_run(app: Any) -> AMCResult:
     try:
         return _last_results[app]
     except (KeyError, TypeError):
-        raise ConfigurationError("this app has not finished an AMC run yet; pass the object that wrap returned") from None
+        raise ConfigurationError(
+            "this app has not finished an AMC run yet; pass the object that wrap returned"
+        ) from None
 
 
 class AMCFacade(Pregel):
@@ -104,12 +106,12 @@ class AMCFacade(Pregel):
     _amc_app: Any
     _amc_settings: Settings
 
-    def stream(self, input: Any, config: Any = None, **options: Any) -> Iterator[Any]:  # type: ignore[override]
+    def stream(self, input: Any, config: Any = None, **options: Any) -> Iterator[Any]:
         request = self._amc_request(input, config, options)
         engine = ThreadEngine(self._amc_settings.particles)
         yield from drive(run_stream(request, engine, self._amc_note))
 
-    async def astream(self, input: Any, config: Any = None, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+    async def astream(self, input: Any, config: Any = None, **options: Any) -> AsyncIterator[Any]:
         events = run_stream(self._amc_request(input, config, options), AsyncEngine(), self._amc_note)
         try:
             async for event in events:

@@ -1,0 +1,150 @@
+"""What branching costs: CPU time per super-step and particle, beside as many plain runs with the app's saver.
+
+    python benchmarks/runtime.py [--quick]
+
+The app is a ``create_agent`` loop with a model and a tool that answer at once, so that only the runtime is
+measured; at a second per model call all of this is below one per cent. Arms are interleaved and the best of
+several repeats counts. The last line is JSON: ``overhead_max`` (InMemorySaver), ``overhead_sqlite_max``
+(SQLite on disk), ``fork_ratio`` (fork at 1,000 messages over fork at 10).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from rich.console import Console
+from rich.table import Table
+
+import langgraph_amc as amc
+from langgraph_amc.runtime.saver import ParticleSaver
+
+ROUNDS = 8
+STEPS = 2 * ROUNDS + 1
+
+
+class Instant(BaseChatModel):
+    """Calls the tool for ROUNDS turns, then answers."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "instant"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        turn = sum(m.type == "ai" for m in messages)
+        calls = [{"name": "add", "args": {"a": turn, "b": 1}, "id": uuid.uuid4().hex}] if turn < ROUNDS else []
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("x" * 200, tool_calls=calls))])
+
+    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        return self._generate(messages)
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def history(messages: int) -> dict[str, Any]:
+    return {"messages": [HumanMessage("y" * 200, id=f"h{i}") for i in range(messages)]}
+
+
+def thread() -> dict[str, Any]:
+    return {"configurable": {"thread_id": uuid.uuid4().hex}}
+
+
+async def plain(app: Any, messages: int, n: int) -> None:
+    await asyncio.gather(*[app.ainvoke(history(messages), thread()) for _ in range(n)])
+
+
+def amc_run(app: Any, n: int) -> Any:
+    """Weighed and resampled every three steps; a quarter or so of the particles is replaced each time."""
+    import numpy as np
+
+    noise = np.random.default_rng(0)
+    return amc.wrap(app, particles=n, value=lambda t: noise.random(len(t)), resample=amc.every(3), seed=0)
+
+
+async def best_of(repeats: int, arms: dict[str, Callable[[], Awaitable[None]]]) -> dict[str, float]:
+    best = dict.fromkeys(arms, float("inf"))
+    for _ in range(repeats):
+        for name, run in arms.items():
+            gc.collect()
+            began = time.process_time()
+            await run()
+            best[name] = min(best[name], time.process_time() - began)
+    return best
+
+
+async def overheads(saver: Any, sizes: list[int], counts: list[int], repeats: int, table: Table, label: str) -> float:
+    worst = 0.0
+    app = create_agent(Instant(), [add], checkpointer=saver)
+    for messages in sizes:
+        for n in counts:
+            wrapped = amc_run(app, n)
+            times = await best_of(
+                repeats,
+                {
+                    "plain": lambda m=messages, n=n: plain(app, m, n),
+                    "amc": lambda m=messages, w=wrapped: w.ainvoke(history(m), thread()),
+                },
+            )
+            ratio = times["amc"] / times["plain"]
+            worst = max(worst, ratio)
+            us = [f"{times[k] / n / STEPS * 1e6:,.0f}" for k in ("plain", "amc")]
+            table.add_row(label, str(messages), str(n), *us, f"{ratio:.2f}")
+            if isinstance(saver, InMemorySaver):
+                saver.storage.clear(), saver.writes.clear(), saver.blobs.clear()
+    return worst
+
+
+async def fork_seconds(messages: int) -> float:
+    """Seconds to fork the saver of a particle that stands at a boundary."""
+    saver = ParticleSaver(None)
+    app = create_agent(Instant(), [add], checkpointer=saver)
+    await app.ainvoke(history(messages), thread())
+    best = float("inf")
+    for _ in range(20):
+        began = time.perf_counter()
+        for _ in range(200):
+            saver.fork()
+        best = min(best, (time.perf_counter() - began) / 200)
+    return best
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and repeats")
+    quick = parser.parse_args().quick
+    sizes, counts, repeats = ([1, 100], [1, 8], 3) if quick else ([1, 100, 400], [1, 8, 32], 5)
+    table = Table("saver", "history", "N", "plain us", "AMC us", "ratio", title="CPU per super-step and particle")
+    memory = await overheads(InMemorySaver(), sizes, counts, repeats, table, "memory")
+    with tempfile.TemporaryDirectory() as folder:
+        async with AsyncSqliteSaver.from_conn_string(str(Path(folder) / "bench.sqlite")) as saver:
+            sqlite = await overheads(saver, sizes, counts, max(2, repeats - 2), table, "sqlite")
+    short, long = await fork_seconds(10), await fork_seconds(1000)
+    Console().print(table)
+    print(f"fork at 10 messages {short * 1e6:.1f} us, at 1,000 messages {long * 1e6:.1f} us")
+    print(json.dumps({"overhead_max": memory, "overhead_sqlite_max": sqlite, "fork_ratio": long / short}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
