@@ -183,10 +183,10 @@ def batches(
         for _ in range(320):
             done = progress()
             seed = next(seeds)
-            shape = SMALL if rng.random() < max(0.0, 0.9 - 4.0 * done) else DEFAULT_SHAPE
+            shape = SMALL if rng.random() < max(0.0, 0.9 - 4.0 * done) * (args.start is None) else DEFAULT_SHAPE
             task = make_task(seed, stock="unlimited" if rng.random() < 0.25 else "finite", shape=shape)
             late = done > args.late
-            slips = Slips(args.wasteful, args.harmless) if late else Slips(0.12, 0.04)
+            slips = Slips(args.wasteful, args.harmless) if late else Slips(0.12, 0.06)
             pool.append(encode(vocab, task, demonstrate(task, rng, slips), late, args.observed))
         pool.sort(key=lambda e: len(e[0]))
         groups: list[list[tuple[list[int], list[float]]]] = [[]]

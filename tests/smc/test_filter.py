@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -107,9 +108,19 @@ def test_first_offspring_is_the_particle_itself_others_are_forks_made_before_it_
     assert population.calls == ["advance a b c", "score a b c", "prune b", "fork c", "advance c a c'"]
     (pruned,), (forked,) = of(Pruned, events), of(Forked, events)
     assert (pruned.particle.name, forked.parent.name, forked.child.name) == ("b", "c", "c'")
-    assert [kind.__name__ for kind in map(type, events)] == (
-        "Advanced Scored Weighted Resampled Pruned Forked Advanced Weighted Archived Archived Archived Finished".split()
-    )
+    order = [
+        Advanced,
+        Scored,
+        Weighted,
+        Resampled,
+        Pruned,
+        Forked,
+        Advanced,
+        Weighted,
+        *[Archived] * 3,
+        Finished,
+    ]
+    assert [type(event) for event in events] == order
     assert {final.particle.name for final in events[-1].result.finals} == {"a", "c", "c'"}
 
 
@@ -214,7 +225,9 @@ def test_temperature_towards_zero_does_not_overflow(tempering):
 
 
 class TestEssTarget:
-    SCRIPTS = {f"p{i}": [(0, v), (0, v), (float(i == 7), 0)] for i, v in enumerate(np.linspace(0.2, 0.9, 8))}
+    SCRIPTS: ClassVar = {
+        f"p{i}": [(0, v), (0, v), (float(i == 7), 0)] for i, v in enumerate(np.linspace(0.2, 0.9, 8))
+    }
 
     def test_the_population_is_weighed_to_the_target(self):
         events = run(ScriptedPopulation(self.SCRIPTS), schedule=ess_below(0.5), tempering=ess_target(0.5))
@@ -331,7 +344,7 @@ async def test_async_and_sync_give_the_same_events():
 class TestPruning:
     """Whoever stops the filter, every particle still held is pruned, once, and the reason is not hidden."""
 
-    SCRIPTS = {"done": [(0, 1)], "a": [(0, 1)] * 4, "b": [(0, 1)] * 4}
+    SCRIPTS: ClassVar = {"done": [(0, 1)], "a": [(0, 1)] * 4, "b": [(0, 1)] * 4}
 
     @pytest.mark.parametrize("call", ["advance", "score", "fork", "prune"])
     def test_after_an_exception(self, call):
@@ -392,7 +405,7 @@ class TestPruning:
         assert all(actor.pruned for actor in population.actors)
         assert ["a stays" in note for note in caught.value.__notes__].count(True) == 1
 
-        events = toy_events = drive(
+        closed = drive(
             particle_filter(
                 Stubborn(self.SCRIPTS),
                 particles=3,
@@ -401,9 +414,9 @@ class TestPruning:
                 rng=np.random.default_rng(0),
             )
         )
-        next(toy_events)
+        next(closed)
         with pytest.raises(ExceptionGroup, match="could not be pruned"):
-            events.close()
+            closed.close()
 
     def test_not_after_a_normal_end(self):
         population = ScriptedPopulation(self.SCRIPTS)
@@ -412,7 +425,7 @@ class TestPruning:
 
 
 class TestBadAnswers:
-    SCRIPTS = {"a": [(0, 1)] * 3, "b": [(0, 1)] * 3}
+    SCRIPTS: ClassVar = {"a": [(0, 1)] * 3, "b": [(0, 1)] * 3}
 
     @pytest.mark.parametrize("values", [[math.nan, 0.0], [0.0], [[0.0, 1.0]], [math.inf, 0.0]])
     def test_of_the_value_function(self, values):

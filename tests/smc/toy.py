@@ -1,6 +1,6 @@
-"""A Markov decision process small enough to enumerate, scripted particles, and populations that watch the rules.
+"""A process small enough to enumerate, scripted particles, and populations that watch over the rules.
 
-Both populations raise AssertionError as soon as the filter asks for something it must not: a finished particle
+Both populations raise AssertionError as soon as the filter asks for what it must not: a finished particle
 stepped, scored or forked, a pruned one used again.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -35,6 +36,7 @@ def is_done(state: str) -> bool:
     return len(state) == LENGTH or state[-1:] in ("c", "e")
 
 
+@cache
 def reward_of(state: str) -> float:
     return sum(STEP_REWARD[letter] for letter in state)
 
@@ -54,6 +56,7 @@ def trajectories(state: str = "", probability: float = 1.0) -> dict[str, float]:
     return runs
 
 
+@cache
 def soft_value(state: str) -> float:
     """The exact soft value β·log E[exp(future reward/β)] by enumeration."""
     return BETA * math.log(
@@ -63,10 +66,12 @@ def soft_value(state: str) -> float:
     )
 
 
+@cache
 def chance_of_success(state: str) -> float:
     return sum(p * success_of(run) for run, p in trajectories(state).items())
 
 
+@cache
 def wrong_value(state: str) -> float:
     """A value function that has learned nothing true."""
     return 0.6 * math.sin(7.0 * len(state) + 3.0 * sum(map(ord, state)))
@@ -142,7 +147,7 @@ class Actor:
 
 @dataclass
 class ScriptedPopulation:
-    """Actors by script; a run ends with its script. Forks are named parent', and play on from the same place."""
+    """Actors by script; a run ends with its script. A fork is called parent' and plays on from there."""
 
     scripts: dict[str, list[tuple[float, float] | None]]
     calls: list[str] = field(default_factory=list)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import warnings
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-
-sys.path.insert(0, str(Path(__file__).parent))  # trajectory_support, also for the processes of a test
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import uuid
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
-from trajectory_support import collections, run
+from tests.trajectories.support import collections, run
 
 from langgraph_amc.trajectories import (
     Record,

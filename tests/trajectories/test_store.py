@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from langchain_core.messages import HumanMessage
 from langgraph.graph.message import add_messages
-from trajectory_support import clans, collections, run, write_many
+from tests.trajectories.support import clans, collections, run, write_many
 
 from langgraph_amc.trajectories import Record, StoreError, Trajectory, TrajectoryStore
 from langgraph_amc.trajectories._json import NotJSONError
@@ -220,7 +220,7 @@ def test_threads_lose_nothing(store):
 def test_processes_lose_nothing(url):
     workers, adds = 4, 30
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["langgraph_amc.trajectories.store", "trajectory_support"])
+    context.set_forkserver_preload(["langgraph_amc.trajectories.store", "tests.trajectories.support"])
     failures = context.Queue()
     processes = [context.Process(target=write_many, args=(url, w, adds, failures)) for w in range(workers)]
     for process in processes:

@@ -293,5 +293,6 @@ def test_a_langgraph_run_reads_the_same_live_from_its_checkpoints_and_from_its_f
     before_model_and_end = [live[0], live[2], live[3]]
     assert segments_from_states(before_model_and_end) == segments_from_messages(live[-1]["messages"])
     assert segments_from_messages(live[-1]["messages"])[1] == (
-        '<|im_start|>assistant\nweather {"city": "Bern"}<|im_end|>\n<|im_start|>tool\nrain in Bern<|im_end|>\n'
+        '<|im_start|>assistant\nweather {"city": "Bern"}<|im_end|>\n'
+        "<|im_start|>tool\nrain in Bern<|im_end|>\n"
     )

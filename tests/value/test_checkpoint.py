@@ -12,7 +12,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForTokenClassification, AutoTokenizer, GPT2Config, OlmoConfig
+from transformers import AutoModelForTokenClassification, GPT2Config, OlmoConfig, PreTrainedTokenizerFast
 
 from langgraph_amc.value import (
     FingerprintMismatch,
@@ -85,7 +85,7 @@ def test_the_stock_classes_load_it_and_agree(any_base: Path, tmp_path: Path, lor
     else:
         network = AutoModelForTokenClassification.from_pretrained(tmp_path / "v")
     network.eval()
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "v")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "v")
     for state in STATES:
         ids = torch.from_numpy(encode(tokenizer, [state])[0].ids)[None]
         with torch.no_grad():
@@ -223,7 +223,8 @@ def test_training_replaces_a_checkpoint_and_nothing_else(base: Path, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "v"]
 
 
-def test_a_config_of_ones_own_loads_without_its_maker(tmp_path: Path) -> None:
-    value = shaken(tiny_config(), lora=False, tokenizer=word_tokenizer())
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_a_config_of_ones_own_loads_without_its_maker(tmp_path: Path, family: str) -> None:
+    value = shaken(tiny_config(family), lora=False, tokenizer=word_tokenizer())
     save(tmp_path / "v", value._model, value.spec, {})
     assert np.abs(load_value(tmp_path / "v").score(STATES) - value.score(STATES)).max() < 1e-6

@@ -18,7 +18,7 @@ from langgraph_amc.demo.crafting import CraftingEnv, CraftingTask, craft_text
 
 @dataclass(frozen=True, slots=True)
 class Slips:
-    """Chance of a slip per step: into a wasteful craft (where one is possible), into a harmless action."""
+    """Chance of a slip per step: into a wasteful craft, into a harmless action."""
 
     wasteful: float = 0.0
     harmless: float = 0.0
@@ -96,11 +96,10 @@ def demonstrate(
             actions = plan(task, env.held, endless)
             assert actions is not None  # endless stock always allows a plan
         action, slip = actions[0], False
-        wasteful = _wasteful_crafts(env)
         draw = rng.random()
-        if wasteful and draw < slips.wasteful:
-            action, slip = rng.choice(wasteful), True
-        elif draw > 1.0 - slips.harmless:
+        if draw < slips.wasteful:
+            action, slip = _wasteful(env, rng), True
+        elif draw < slips.wasteful + slips.harmless:
             action, slip = _harmless(env, actions, rng), True
         # a recipe's craft follows its gets, so the next craft of the plan tells what is being made
         craft = action if action.startswith("craft") else next(a for a in actions if a.startswith("craft"))
@@ -111,26 +110,24 @@ def demonstrate(
     return steps
 
 
-def _wasteful_crafts(env: CraftingEnv) -> list[str]:
-    """Crafts that are possible now and that nothing on the way to the goal asks for."""
-    task, held = env.task, env.held
-    tags = dict(task.tags)
-    needed = {recipe.output for recipe in task.needed}
-    crafts = []
-    for recipe in task.recipes:
-        if recipe.output in needed:
+def _wasteful(env: CraftingEnv, rng: random.Random) -> str:
+    """A craft that nothing on the way to the goal asks for; mostly one that is possible now, if there is one."""
+    tags, held, needed = dict(env.task.tags), env.held, env.task.needed
+    possible, impossible = [], []
+    for recipe in env.task.recipes:
+        if recipe in needed:
             continue
-        parts = [
-            (n, next((i for i in tags.get(name, (name,)) if held[i] >= n), None)) for n, name in recipe.parts
-        ]
-        if all(item is not None for _, item in parts):
-            crafts.append(craft_text(recipe.count, recipe.output, tuple((n, i) for n, i in parts if i)))
-    return crafts
+        parts = tuple((n, max(tags.get(name, (name,)), key=lambda i: held[i])) for n, name in recipe.parts)
+        group = possible if all(held[item] >= n for n, item in parts) else impossible
+        group.append(craft_text(recipe.count, recipe.output, parts))
+    return rng.choice(possible if possible and (not impossible or rng.random() < 0.75) else impossible)
 
 
 def _harmless(env: CraftingEnv, actions: list[str], rng: random.Random) -> str:
-    """A slip that wastes only a step: looking into the bag, or a later action of the plan too early."""
-    crafts = [action for action in actions[1:] if action.startswith("craft")]
-    if not crafts or rng.random() < 0.3:
+    """A slip that wastes only a step: a look into the bag, a later action too early, an odd fetch."""
+    kind = rng.random()
+    if kind < 0.25:
         return "inventory"
-    return crafts[0]
+    if kind < 0.6 and len(actions) > 1:
+        return rng.choice(actions[1:])
+    return f"get {rng.randint(1, 2)} {rng.choice(list(env.left))}"

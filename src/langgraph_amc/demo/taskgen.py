@@ -46,7 +46,7 @@ class Shape:
     plan_steps: tuple[int, int] = (7, 12)
     slack: tuple[float, float, float] = (0.6, 0.25, 0.15)  # chances of 0, 1, 2 spare pieces of a base item
     tag_rate: float = 0.4
-    extra_steps: int = 4
+    extra_steps: int = 5
 
 
 DEFAULT_SHAPE = Shape()

@@ -386,9 +386,12 @@ class BatchEngine:
         self._stats = replace(s, generated_tokens=s.generated_tokens + len(rows))
         if done:
             self._drop(done)
+        # Last: whoever continues this result finds its cache stored.
+        for row in done:
+            _deliver(row.job)
 
     def _finish(self, row: Row, token: int) -> bool:
-        """Whether the row is done; if so, its job has its result."""
+        """Whether the row is done; if so, its sample is among its job's results."""
         job = row.job
         count = len(row.ids) - len(job.prompt)
         reason: FinishReason = "stop"
@@ -408,9 +411,6 @@ class BatchEngine:
         if text is None:
             return False
         job.results[row.sample] = Generation(text, tuple(row.new), reason, len(job.prompt), row.reused)
-        if len(job.results) == job.request.n:
-            with suppress(InvalidStateError):  # cancelled in this very moment
-                job.future.set_result([job.results[i] for i in range(job.request.n)])
         return True
 
     def _keep(self, slot: int, row: Row) -> None:
@@ -437,6 +437,12 @@ def _wrap(error: Exception) -> EngineError:
     wrapped = EngineError(f"the model failed on this batch: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
+
+
+def _deliver(job: Job) -> None:
+    if len(job.results) == job.request.n:
+        with suppress(InvalidStateError):  # cancelled, or delivered with a sibling sample
+            job.future.set_result([job.results[i] for i in range(job.request.n)])
 
 
 def _fail(job: Job, error: Exception) -> None:

@@ -51,8 +51,8 @@ class Decoder:
         self.context_length: int = config.max_position_embeddings
         if _rope_types(getattr(config, "rope_parameters", None)) & _BATCH_DEPENDENT_ROPE:
             raise ConfigurationError(
-                "this model's rope_type makes a token's keys depend on the longest row of the batch; the batch"
-                " engine needs position embeddings that depend on the position only"
+                "this model's rope_type makes a token's keys depend on the longest row of the batch; the"
+                " batch engine needs position embeddings that depend on the position only"
             )
         if model.config._attn_implementation not in ("sdpa", "eager"):
             raise ConfigurationError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import warnings
 from typing import Any
 
 from langgraph_amc.policy.usage import LOCAL_PROVIDER
@@ -19,6 +20,8 @@ def load_litellm() -> Any:
     """
     # Otherwise the import fetches a price list from the network.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    # Its typed dictionaries make pydantic warn about every one of them.
+    warnings.filterwarnings("ignore", message=".*using the `ReadOnly` qualifier", category=UserWarning)
     import litellm
 
     litellm.suppress_debug_info = True

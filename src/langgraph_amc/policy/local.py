@@ -174,6 +174,8 @@ def _response(response: ModelResponse, model: str, generations: list[Generation]
         for i, g in enumerate(generations)
     ]
     prompt, new = generations[0].prompt_tokens, sum(len(g.token_ids) for g in generations)
+    # Stating the price spares LiteLLM several look-ups of one that it cannot know.
+    response._hidden_params["response_cost"] = 0.0
     response.usage = Usage(prompt_tokens=prompt, completion_tokens=new, total_tokens=prompt + new)
     return response
 

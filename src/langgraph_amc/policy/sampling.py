@@ -62,7 +62,7 @@ class Sampler:
 
 def _nucleus(probs: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
     """Zero all but the smallest set of tokens whose mass reaches ``top_p``; the first one always stays."""
-    ordered, order = probs.sort(-1, descending=True, stable=True)
+    ordered, order = torch.sort(probs, dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     keep = (before < top_p) | (top_p >= 1)
     keep[:, 0] = True

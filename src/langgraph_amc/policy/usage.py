@@ -17,7 +17,8 @@ from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.outputs import LLMResult
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
 
 from langgraph_amc.trajectories.types import Usage
 
@@ -121,7 +122,7 @@ class UsageCallback(BaseCallbackHandler):
 def _usage_of(response: LLMResult, started_as: str | None, own_price: Price | None) -> Usage:
     """Usage of one finished call."""
     generation = response.generations[0][0] if response.generations and response.generations[0] else None
-    message = getattr(generation, "message", None)  # absent on text generations of plain LLMs
+    message = generation.message if isinstance(generation, ChatGeneration) else None
     metadata = (message.response_metadata if message is not None else None) or {}
     info = (generation.generation_info if generation is not None else None) or {}
     output = response.llm_output or {}
@@ -157,7 +158,7 @@ def _cost(
 
 def _tokens(message: Any, info: Mapping[str, Any], output: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Input and output tokens wherever the model left them, and how many of the input were cached."""
-    usage = message.usage_metadata if message is not None and message.type == "ai" else None
+    usage = message.usage_metadata if isinstance(message, AIMessage) else None
     if usage:
         details = usage.get("input_token_details") or {}
         counts = {"input": usage["input_tokens"], "output": usage["output_tokens"]}

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from langchain_core.outputs import LLMResult
+
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.usage import UsageCallback
 
@@ -89,6 +91,8 @@ class ModelCalls(UsageCallback):
         super().__init__()
         self.nodes = nodes
         self.parameters: dict[str, Any] = {}
+        self.cached = False
+        """Whether an answer came from a cache of LangChain's."""
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
         self._note(kwargs)
@@ -98,6 +102,10 @@ class ModelCalls(UsageCallback):
         self._note(kwargs)
         super().on_llm_start(serialized, prompts, **kwargs)
 
+    def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
+        self.cached |= any(_from_cache(generation) for answers in response.generations for generation in answers)
+        super().on_llm_end(response, **kwargs)
+
     def _note(self, kwargs: Mapping[str, Any]) -> None:
         metadata = kwargs.get("metadata") or {}
         ns = metadata.get("langgraph_checkpoint_ns") or metadata.get("langgraph_node") or ""
@@ -105,3 +113,9 @@ class ModelCalls(UsageCallback):
             self.nodes |= {name}
         parameters = kwargs.get("invocation_params") or {}
         self.parameters = {k: parameters[k] for k in ("temperature", "seed", "model") if k in parameters}
+
+
+def _from_cache(generation: Any) -> bool:
+    """LangChain marks what its caches answer by a cost of exactly 0."""
+    message = getattr(generation, "message", None)  # absent on text generations of plain LLMs
+    return (getattr(message, "usage_metadata", None) or {}).get("total_cost") == 0

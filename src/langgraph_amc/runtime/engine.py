@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -32,6 +32,8 @@ class Engine(Protocol):
     """How to step a held run, wait, and reach the user's saver, store and functions."""
 
     is_async: bool
+    stopping: bool
+    """Whether the run is being given up: no particle begins another super-step."""
 
     def open(self, app: Any, input: Any, config: RunnableConfig, options: Mapping[str, Any]) -> Any:
         """A held run: nothing happens until it is pulled."""
@@ -70,6 +72,7 @@ class AsyncEngine:
     """On the running event loop."""
 
     is_async = True
+    stopping = False  # tasks are cancelled instead
 
     def open(self, app: Any, input: Any, config: RunnableConfig, options: Mapping[str, Any]) -> Any:
         return app.astream(input, config, **options).__aiter__()
@@ -128,6 +131,7 @@ class ThreadEngine:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
+        self.stopping = False
 
     def open(self, app: Any, input: Any, config: RunnableConfig, options: Mapping[str, Any]) -> Any:
         return app.stream(input, config, **options)
@@ -155,6 +159,12 @@ class ThreadEngine:
             return [complete(todo[0])]
         with ThreadPoolExecutor(self.threads, thread_name_prefix="amc-particle") as pool:
             futures = [pool.submit(contextvars.copy_context().run, complete, job) for job in todo]
+            try:
+                ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                self.stopping = any(future.exception() is not None for future in ended)
+            except BaseException:  # Ctrl-C arrives here, in the main thread
+                self.stopping = True
+                raise
         return [future.result() for future in futures]
 
     async def saved(self, saver: ParticleSaver, thread_id: str, checkpoint_id: str) -> None:

@@ -23,6 +23,7 @@ from langgraph.store.base import (
 )
 
 from langgraph_amc.context import current_particle
+from langgraph_amc.runtime.cells import freeze
 
 Address = tuple[tuple[str, ...], str]
 
@@ -30,14 +31,16 @@ Address = tuple[tuple[str, ...], str]
 class OverlayStore(BaseStore):
     """A particle's view of the app's store: reads through, keeps its own writes until it is committed.
 
+    Values are copied on the way in and out, because a store in memory gives out the objects it holds.
     Semantic search sees the base store's index only: a particle's own uncommitted writes are matched by
-    their filter and listed after the scored items.
+    their filter and listed after the scored items. A namespace that uncommitted deletes have emptied is
+    still listed, as `InMemoryStore` does.
     """
-
-    supports_ttl = True
 
     def __init__(self, base: BaseStore) -> None:
         self.base = base
+        self.supports_ttl = base.supports_ttl
+        self.ttl_config = base.ttl_config
         self._writes: dict[Address, tuple[PutOp, datetime]] = {}
 
     def fork(self) -> OverlayStore:
@@ -77,21 +80,22 @@ class OverlayStore(BaseStore):
 
     def _answer(self, op: Op, found: Any) -> Result:
         if isinstance(op, PutOp):
-            self._writes[(op.namespace, op.key)] = (op, datetime.now(UTC))
+            self._writes[(op.namespace, op.key)] = (op._replace(value=_copied(op.value)), datetime.now(UTC))
             return None
         if isinstance(op, GetOp):
-            return self._item((op.namespace, op.key)) if (op.namespace, op.key) in self._writes else found
+            own = (op.namespace, op.key) in self._writes
+            return self._item((op.namespace, op.key)) if own else _copied(found)
         if isinstance(op, SearchOp):
-            kept = [item for item in found if (item.namespace, item.key) not in self._writes]
-            own = [item for address in self._writes if (item := self._match(op, address)) is not None]
-            return [*kept, *own][op.offset : op.offset + op.limit]
+            kept = [_copied(item) for item in found if (item.namespace, item.key) not in self._writes]
+            mine = [item for address in self._writes if (item := self._match(op, address)) is not None]
+            return [*kept, *mine][op.offset : op.offset + op.limit]
         return self._namespaces(op, found)
 
     def _item(self, address: Address) -> Item | None:
         op, when = self._writes[address]
         if op.value is None:
             return None
-        return Item(namespace=address[0], key=address[1], value=dict(op.value), created_at=when, updated_at=when)
+        return Item(namespace=address[0], key=address[1], value=_copied(op.value), created_at=when, updated_at=when)
 
     def _match(self, op: SearchOp, address: Address) -> SearchItem | None:
         item = self._item(address)
@@ -109,6 +113,10 @@ class OverlayStore(BaseStore):
             if all(_matches(condition, namespace) for condition in op.match_conditions or ()):
                 names.add(namespace[: op.max_depth] if op.max_depth else namespace)
         return sorted(names)[op.offset : op.offset + op.limit]
+
+
+def _copied(value: Any) -> Any:
+    return freeze(value).thaw()
 
 
 def _compare(value: Any, wanted: Any) -> bool:

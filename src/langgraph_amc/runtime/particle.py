@@ -188,8 +188,9 @@ class Particle:
     async def advance(self, until: int | None) -> None:
         """Run on to boundary ``until`` (``None``: to the end)."""
         token = current_particle.set(self.launch.identity(self.name))
+        engine = self.launch.engine
         try:
-            while not self.done and (until is None or self.boundary < until):
+            while not self.done and not engine.stopping and (until is None or self.boundary < until):
                 await self._to_next_edge()
         finally:
             current_particle.reset(token)

@@ -126,7 +126,7 @@ class AppPopulation:
     async def _observe(self, particle: Particle) -> float | None:
         if self.reward is None or particle.status != "finished":
             return None
-        run = FinishedRun(task=self.task, output=particle.state, messages=messages_of(particle.state), trajectory=None)
+        run = FinishedRun(task=self.task, output=particle.output, messages=messages_of(particle.state), trajectory=None)
         engine = self.launch.engine
         result = await engine.call(self.reward.aevaluate if engine.is_async else self.reward.evaluate, run)
         if result.error is not None:

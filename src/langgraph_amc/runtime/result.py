@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,9 +107,14 @@ class AMCResult:
 def collapse_warning(
     transcripts: Sequence[tuple[str, ...]], parameters: Sequence[Mapping[str, Any]], cached: bool
 ) -> str | None:
-    """Say so, with the likely cause, where all particles did the same although each ran on its own."""
-    firsts = Counter(t[1] for t in transcripts if len(t) > 1 and t[1])
-    if len(transcripts) < 2 or not firsts or firsts.total() < 2 or len(firsts) > 1:
+    """Say so, with the likely cause, where all particles did the same although each ran on its own.
+
+    Particles that agree at first and differ later are fine, so what counts is that every transcript continues
+    every shorter one.
+    """
+    moved = [t for t in transcripts if len(t) > 1]
+    longest = max(moved, key=len, default=())
+    if len(moved) < 2 or not any(longest[1:]) or any(t != longest[: len(t)] for t in moved):
         return None
     settings = {k: v for p in parameters for k, v in p.items()}
     if settings.get("temperature") == 0:
@@ -121,7 +125,7 @@ def collapse_warning(
         cause = "answers come from a cache that AMC cannot salt: switch the model's own cache off"
     else:
         cause = "the model looks deterministic: check its temperature, its seed and any cache in front of it"
-    return f"all {firsts.total()} particles took the same first step, so AMC can add nothing: {cause}"
+    return f"all {len(moved)} particles took the same steps, so AMC can add nothing: {cause}"
 
 
 class AMCOutput(dict[str, Any]):

@@ -20,7 +20,7 @@ from langgraph.types import Command
 from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.runtime.commit import commit
 from langgraph_amc.runtime.engine import Engine
-from langgraph_amc.runtime.isolation import SaltedCache, salted_llm_cache
+from langgraph_amc.runtime.isolation import salted_llm_cache
 from langgraph_amc.runtime.particle import MODES, Event, Launch, Particle, untracked_channels
 from langgraph_amc.runtime.population import AppPopulation, Scorer, particle_identity
 from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport, collapse_warning
@@ -33,6 +33,7 @@ from langgraph_amc.smc import (
     Resampled,
     Scored,
     Weighted,
+    never,
     particle_filter,
 )
 from langgraph_amc.smc import Event as FilterEvent
@@ -126,7 +127,7 @@ async def run_stream(
         finally:
             await population.prune_all()
     await _hand_over(request, population, winner, root_id)
-    note(_result(population, seed, winner, reports, checks, log_evidence, time.perf_counter() - started))
+    note(_result(population, settings, seed, winner, reports, checks, log_evidence, time.perf_counter() - started))
     for segment in winner.lineage[population.emitted :]:
         for settled in segment:
             for out in emission.event(settled):
@@ -242,6 +243,8 @@ def _book(checks: list[Check], event: FilterEvent[Particle]) -> None:
         checks.append(Check(event.boundary, names, event.values, (), 0.0, 1.0))
     elif isinstance(event, Weighted) and event.boundary is not None:
         live = [i for i, p in enumerate(event.particles) if not p.done]
+        if not live:
+            return
         names = tuple(event.particles[i].name for i in live)
         values = checks.pop().values if checks and not checks[-1].log_weights else ()
         weights = tuple(event.log_weights[i] for i in live)
@@ -322,6 +325,7 @@ async def _hand_over(request: StreamRequest, population: AppPopulation, winner: 
 
 def _result(
     population: AppPopulation,
+    settings: Settings,
     seed: int,
     winner: Particle,
     reports: Mapping[str, ParticleReport],
@@ -341,15 +345,20 @@ def _result(
         log_evidence,
         usage,
         seconds,
-        tuple(_warnings(population, checks)),
+        tuple(_warnings(population, settings, checks)),
     )
 
 
-def _warnings(population: AppPopulation, checks: Sequence[Check]) -> list[str]:
+def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Check]) -> list[str]:
     founders = [p for p in population.born if p.parent is None]
     found: list[str] = []
-    cached = get_llm_cache() is not None and not isinstance(get_llm_cache(), SaltedCache)
-    collapse = collapse_warning([p.record.segments for p in founders], [p.calls.parameters for p in founders], cached)
+    # the global cache is salted; an answer from a cache although there is none came from the model's own
+    cached = get_llm_cache() is None and any(p.calls.cached for p in founders)
+    collapse = collapse_warning(
+        [p.record.segments for p in founders],
+        [p.calls.parameters for p in founders],
+        cached,
+    )
     if collapse:
         found.append(collapse)
     if shared := set().union(*(p.saver.shared_channels() for p in founders)):
@@ -357,7 +366,8 @@ def _warnings(population: AppPopulation, checks: Sequence[Check]) -> list[str]:
             f"the values of {', '.join(sorted(shared))} cannot be copied, so particles share them: keep such "
             "objects out of the graph's state"
         )
-    if population.score_states is not None and not checks:
+    compared = settings.value is not None and settings.particles > 1 and settings.resample != never()
+    if compared and not checks:
         found.append(
             "no boundary was reached, so nothing was resampled (best-of-N): runs may be too short for the "
             "schedule, or the model is not called through LangChain; then name the node: boundary='…'"

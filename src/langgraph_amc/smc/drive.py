@@ -8,6 +8,7 @@ pays for no event loop and no thread.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Generator
+from types import AsyncGeneratorType
 from typing import Any, TypeVar
 
 from langgraph_amc.errors import AMCError
@@ -35,7 +36,10 @@ def drive(events: AsyncGenerator[E, None]) -> Generator[E, None, None]:
                 return
             yield event
     finally:
-        _run(events.aclose())
+        if not (
+            isinstance(events, AsyncGeneratorType) and events.ag_running
+        ):  # running still: it will not stop
+            _run(events.aclose())
 
 
 def _run(step: Coroutine[Any, Any, R]) -> R:
@@ -53,6 +57,4 @@ def _run(step: Coroutine[Any, Any, R]) -> R:
             step.throw(error)
         except StopIteration:
             break
-    else:
-        step.close()
     raise error

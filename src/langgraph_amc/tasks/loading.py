@@ -170,11 +170,12 @@ def _call_factory(spec: str, factory: Any, config: dict[str, Any]) -> Any:
     if len(required) > 1 or (required and required[0].kind is required[0].KEYWORD_ONLY):
         names = ", ".join(p.name for p in required)
         raise LoadError(f"{spec} requires {names}: a factory takes nothing or a config")
-    made = factory(config) if required else factory()
-    if not inspect.isawaitable(made):
-        return made
-
-    async def wait() -> Any:
-        return await made
-
-    return asyncio.run(wait())
+    if not inspect.iscoroutinefunction(factory):
+        return factory(config) if required else factory()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(factory(config) if required else factory())
+    raise LoadError(
+        f"{spec} is an async factory: load it outside the event loop, or await it and pass the app"
+    )

@@ -160,7 +160,7 @@ class TaskSet(Sequence[Task]):
     def to_jsonl(self, path: str | Path) -> None:
         """Write the tasks so that `from_jsonl` reads the same set."""
         lines = [
-            dumps({name: getattr(task, name) for name in _FIELDS}, f"task {task.id!r}", ascii_only=False)
+            dumps({name: getattr(task, name) for name in _FIELDS}, f"task {task.id!r}", readable=True)
             for task in self._tasks
         ]
         Path(path).write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
@@ -193,7 +193,7 @@ def _content_id(task_input: Any, reference: Any) -> str:
 
 def _uniform(purpose: str, seed: int, task_id: str) -> float:
     """A number in [0, 1) that depends on nothing else, the same on every machine."""
-    digest = hashlib.sha256(f"{purpose}:{seed}:{task_id}".encode()).digest()
+    digest = hashlib.sha256(f"{purpose}:{seed}:{task_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:6]) / 2**48
 
 

@@ -13,21 +13,27 @@ class NotJSONError(AMCError, TypeError):
     """A value that JSON cannot hold."""
 
 
-def dumps(value: Any, what: str, *, ascii_only: bool = True) -> str:
+def dumps(value: Any, what: str, *, readable: bool = False) -> str:
     """``value`` as one line of canonical JSON; ``what`` names it in the error.
+
+    ASCII only, so that every database holds it, or ``readable`` where UTF-8 can.
 
     LangChain messages and other pydantic models are written as the dicts that LangChain reads back, and
     dataclasses as dicts; NaN, infinities and other objects are refused with `NotJSONError`.
     """
     try:
-        return json.dumps(
+        line = json.dumps(
             value,
             default=_plain,
             allow_nan=False,
-            ensure_ascii=ascii_only,
+            ensure_ascii=not readable,
             sort_keys=True,
             separators=(",", ":"),
         )
+        line.encode()
+        return line
+    except UnicodeEncodeError:  # a lone surrogate in somebody's text
+        return dumps(value, what)
     except (TypeError, ValueError) as exc:
         raise NotJSONError(f"{what} cannot be stored as JSON: {exc}") from exc
 

@@ -181,12 +181,7 @@ def _trajectory(item: Mapping[str, Any]) -> Trajectory:
 
 
 def _line(item: Mapping[str, Any]) -> str:
-    line = dumps(item, f"a {item['kind']}", ascii_only=False)
-    try:
-        line.encode()
-    except UnicodeEncodeError:  # a lone surrogate in somebody's metadata
-        return dumps(item, f"a {item['kind']}")
-    return line
+    return dumps(item, f"a {item['kind']}", readable=True)
 
 
 def _refuse(constant: str) -> None:

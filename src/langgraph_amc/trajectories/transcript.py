@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -198,11 +199,14 @@ class TranscriptBuilder:
         return replace(self, segments=(*self.segments, segment), seen=now)
 
     def _messages(self, state: Any) -> tuple[tuple[Any, ...], str]:
-        now = tuple(_as_messages(_messages_of(state, self.transcript.messages_key)))
-        if not isinstance(self.seen, tuple):
-            return now, self.transcript.render(now)
-        if self._continues(self.seen, now):
-            return now, self.transcript.render(now[len(self.seen) :])
+        found = _messages_of(state, self.transcript.messages_key)
+        before = self.seen if isinstance(self.seen, tuple) else ()
+        if len(found) >= len(before) and all(map(operator.is_, before, found)):
+            new = tuple(_as_messages(found[len(before) :]))
+            return (*before, *new), self.transcript.render(new)
+        now = tuple(_as_messages(found))
+        if self._continues(before, now):
+            return now, self.transcript.render(now[len(before) :])
         return now, REWRITTEN + self.transcript.render(now)
 
     def _continues(self, before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:

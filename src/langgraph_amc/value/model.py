@@ -23,12 +23,14 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
 )
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from langgraph_amc.errors import ConfigurationError, MissingExtraError
 from langgraph_amc.value.errors import ValueModelError
 
 Lora = Literal["auto"] | bool | int
 AutoClass = Literal["AutoModelForTokenClassification", "AutoModelForSequenceClassification"]
+_GENERIC_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 FULL_BELOW = 20_000_000  # parameters: smaller backbones train all weights unless told otherwise
 
 
@@ -209,6 +211,7 @@ def with_adapters(model: ValueModel, rank: int) -> ValueModel:
     )
     model.network = get_peft_model(model.network, config)
     model.lora_rank = rank
+    model.network.peft_config["default"].base_model_name_or_path = model.base
     model.head.float()
     return model
 
@@ -294,10 +297,17 @@ def _raw_config(base: str | Path) -> dict[str, Any]:
 def _load_tokenizer(
     source: str | Path | PretrainedConfig | PreTrainedTokenizerBase,
 ) -> PreTrainedTokenizerBase:
+    """A tokenizer as its own files describe it.
+
+    For some model types ``AutoTokenizer`` overrules a folder that declares a generic tokenizer with the family's
+    own class, which reads another language than the folder's ``tokenizer.json``.
+    """
     if isinstance(source, PreTrainedTokenizerBase):
         return source
     try:
-        return transformers.AutoTokenizer.from_pretrained(str(source))
+        generic = get_tokenizer_config(str(source)).get("tokenizer_class") in _GENERIC_TOKENIZERS
+        loader = transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
+        return loader.from_pretrained(str(source))
     except (OSError, ValueError) as error:
         raise ValueModelError(f"no tokenizer at {source}; pass tokenizer=: {error}") from error
 

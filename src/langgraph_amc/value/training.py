@@ -113,7 +113,7 @@ def train_value(
     head = _head_for(used, loss, bins)
     train_runs, validation_runs = dataset.split_by_task(used, validation, seed)
     where = pick_device(device)
-    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count() if where.type == "cuda" else 0)):
         torch.manual_seed(seed)
         model = new_model(base, head.size, tokenizer=tokenizer, lora=lora, device=where)
         limit = _max_length(model, max_length)
@@ -220,8 +220,7 @@ def _update(model: ValueModel, loss: Tensor, optimizer: torch.optim.Optimizer, f
         raise TrainingError(f"the loss became {value}: lower lr or head_lr")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    body, _ = model.trained()
-    if first and body and all(parameter.grad is None for _, parameter in body):
+    if first and all(parameter.grad is None for _, parameter in model.trained()[0]):
         raise TrainingError(
             "no gradient reaches the weights below the head: turn gradient_checkpointing off for this base model"
         )

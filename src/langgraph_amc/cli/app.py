@@ -1,0 +1,230 @@
+"""The commands. Each works on a user's own app; ``amc demo`` runs them on the embedded world."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from langgraph_amc import __version__
+from langgraph_amc.cli.progress import bar, stderr
+from langgraph_amc.errors import ConfigurationError
+
+app = typer.Typer(help="Agentic Monte Carlo for LangGraph.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+AppName = Annotated[str, typer.Argument(help="The app, as in langgraph.json: ./agent.py:graph", show_default=False)]
+Tasks = Annotated[str, typer.Option(help="tasks.jsonl, or file.py:name of a TaskSet or a function")]
+RewardName = Annotated[str, typer.Option(help="file.py:function of a finished run, or an evaluator")]
+Split = Annotated[str | None, typer.Option(help="Only the tasks of this split")]
+Limit = Annotated[int | None, typer.Option(help="Only the first so many tasks")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")]
+Concurrency = Annotated[int, typer.Option(help="Populations that run at a time", min=1)]
+Particles = Annotated[int, typer.Option("--particles", "-n", help="N, runs per task", min=1)]
+Seeds = Annotated[int, typer.Option(help="How many seeds: 0, 1, …", min=1)]
+Boundary = Annotated[str | None, typer.Option(help="auto, step, or the node before which particles are compared")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it")] = False,
+) -> None:
+    """Agentic Monte Carlo for LangGraph."""
+
+
+@app.command()
+def collect(
+    app_name: AppName,
+    tasks: Tasks,
+    reward: RewardName,
+    store: Annotated[str, typer.Option(help="SQLite file or SQLAlchemy URL")] = "trajectories.sqlite",
+    particles: Particles = 8,
+    seeds: Seeds = 1,
+    split: Split = None,
+    limit: Limit = None,
+    boundary: Boundary = None,
+    concurrency: Concurrency = 8,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the app on tasks, several times each, and store every trajectory with its reward."""
+    from langgraph_amc.evaluate.collect import collect as run
+    from langgraph_amc.runtime.settings import read_settings
+    from langgraph_amc.tasks.loading import load_reward
+    from langgraph_amc.trajectories.store import TrajectoryStore
+
+    graph, taskset = _app(app_name), _tasks(tasks, split, limit)
+    settings = read_settings(graph, particles=particles, boundary=boundary)
+    with TrajectoryStore(store) as opened, bar("collecting", quiet or as_json) as progress:
+        collected = asyncio.run(
+            run(
+                graph,
+                taskset,
+                load_reward(reward),
+                opened,
+                settings,
+                seeds=range(seeds),
+                concurrency=concurrency,
+                progress=progress,
+            )
+        )
+    if as_json:
+        from dataclasses import asdict
+
+        typer.echo(json.dumps({**asdict(collected), "store": store}))
+        return
+    mean = "unknown" if collected.mean_reward is None else f"{collected.mean_reward:.3f}"
+    typer.echo(
+        f"{collected.runs} runs on {len(taskset)} tasks in {store}: {collected.finished} finished, "
+        f"{collected.failed} failed, {collected.unjudged} without a reward; mean reward {mean}"
+    )
+    if collected.first_missing:
+        typer.echo(f"first missing reward: {collected.first_missing}")
+
+
+@app.command("train-value")
+def train_value(
+    store: Annotated[str, typer.Argument(help="SQLite file or SQLAlchemy URL of collected trajectories")],
+    base: Annotated[str, typer.Option(help="Hugging Face path of the transformer to start from")],
+    out: Annotated[Path, typer.Option(help="Folder for the value model")] = Path("value"),
+    loss: Annotated[str, typer.Option(help="bce, mse, hl_gauss or two_hot")] = "bce",
+    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    split: Split = None,
+    seed: int = 0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the value function on everything in a store, failures included."""
+    from langgraph_amc.trajectories.store import TrajectoryStore
+
+    with TrajectoryStore(store) as opened:
+        trajectories = list(opened.trajectories(split=split))
+    report = _train(trajectories, base, out, quiet or as_json, loss=loss, epochs=epochs, seed=seed)
+    typer.echo(json.dumps(report.to_dict()) if as_json else report.to_text())
+
+
+@app.command()
+def compare(
+    app_name: AppName,
+    tasks: Tasks,
+    reward: RewardName,
+    value: Annotated[str, typer.Option(help="Folder of a trained value function, or file.py:function")],
+    particles: Particles = 8,
+    seeds: Seeds = 1,
+    split: Split = None,
+    limit: Limit = None,
+    boundary: Boundary = None,
+    resample: Annotated[str | None, typer.Option(help="e.g. 'every(3)', 'at(4, 12)', 'ess_below(0.5)'")] = None,
+    beta: Annotated[float | None, typer.Option(help="Temperature of the target, for 0/1 rewards")] = None,
+    same_tokens: Annotated[bool, typer.Option(help="Also run best-of-N with as many tokens as AMC used")] = True,
+    concurrency: Concurrency = 8,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare one run, best-of-N and AMC on the same tasks, at the same N and with the same V."""
+    from langgraph_amc.evaluate.compare import compare as run
+    from langgraph_amc.evaluate.report import print_comparisons
+    from langgraph_amc.runtime.settings import read_settings
+    from langgraph_amc.tasks.loading import load_reward
+
+    graph, taskset = _app(app_name), _tasks(tasks, split, limit)
+    settings = read_settings(
+        graph, particles=particles, boundary=boundary, value=_value(value), resample=resample, beta=beta
+    )
+    with bar("comparing", quiet or as_json) as progress:
+        comparison = asyncio.run(
+            run(
+                graph,
+                taskset,
+                load_reward(reward),
+                settings,
+                seeds=range(seeds),
+                concurrency=concurrency,
+                same_tokens=same_tokens,
+                label=Path(app_name.partition(":")[0]).stem,
+                progress=progress,
+            )
+        )
+    if as_json:
+        typer.echo(json.dumps(comparison.to_json()))
+    else:
+        print_comparisons([comparison])
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for its trajectories, value model and table")] = Path("amc-demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller study: under 90 seconds")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The study of the README: 100 tasks × 3 seeds")] = False,
+    seed: int = 0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Collect, train a value function and compare, on the embedded crafting world. No key, no network."""
+    from langgraph_amc.demo.pipeline import FULL, QUICK, STANDARD, run_demo
+    from langgraph_amc.evaluate.report import print_comparisons
+
+    if quick and full:
+        raise ConfigurationError("give --quick or --full, not both")
+    scale = QUICK if quick else FULL if full else STANDARD
+    result = run_demo(out, scale, seed=seed, bar=lambda title: bar(title, quiet or as_json))
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+        return
+    console = Console()
+    console.print(result.value_report)
+    print_comparisons(result.comparisons, console)
+    console.print(f"kept in {out}: {', '.join(sorted(p.name for p in out.iterdir()))}", style="dim")
+    console.print(f"{result.seconds:.0f} seconds in all", style="dim")
+
+
+def _app(name: str) -> Any:
+    from langgraph_amc.tasks.loading import load_app
+
+    loaded = load_app(name)
+    if "litellm" in sys.modules:  # the app uses it: its models may be ours (amc-local/<path>)
+        from langgraph_amc.policy.litellm_setup import load_litellm
+
+        load_litellm()
+    return loaded
+
+
+def _tasks(name: str, split: str | None, limit: int | None) -> Any:
+    from langgraph_amc.tasks.loading import load_tasks
+
+    tasks = load_tasks(name)
+    if split is not None:
+        known = tasks.splits
+        tasks = tasks.split(split)
+        if not len(tasks):
+            raise ConfigurationError(f"no task has the split {split!r}; the splits are {', '.join(known) or 'none'}")
+    return tasks if limit is None else tasks[:limit]
+
+
+def _value(name: str) -> Any:
+    from langgraph_amc.tasks.loading import load_object
+
+    return name if Path(name).is_dir() or ":" not in name else load_object(name)
+
+
+def _train(trajectories: Any, base: str, out: Path, quiet: bool, **options: Any) -> Any:
+    from langgraph_amc.value.training import train_value
+
+    with bar("training the value function", quiet) as progress:
+        return train_value(
+            trajectories, base, out=out, progress=lambda p: progress(min(p.step, p.steps), p.steps), **options
+        )
+
+
+__all__ = ["app", "stderr"]

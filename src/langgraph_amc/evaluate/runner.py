@@ -1,0 +1,134 @@
+"""Running an app on many tasks at once, each as a population of particles."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from langgraph_amc.errors import AMCError
+from langgraph_amc.runtime.engine import AsyncEngine
+from langgraph_amc.runtime.particle import messages_of
+from langgraph_amc.runtime.result import AMCResult, ParticleReport
+from langgraph_amc.runtime.run import TASK_KEY, StreamRequest, run_stream
+from langgraph_amc.runtime.settings import Settings
+from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction
+from langgraph_amc.tasks.task import Task
+from langgraph_amc.trajectories.types import Trajectory
+
+FAILED = 0.0
+"""Reward of a run that broke: unlike a reward that could not be evaluated, it is known to have earned nothing."""
+
+Progress = Callable[[int, int], None]
+"""``(done, total)``"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One task under one seed, to be run as ``settings.particles`` particles."""
+
+    task: Task
+    seed: int
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a job.
+
+    Attributes
+    ----------
+    rewards: true reward per particle of ``result.particles``; ``None`` where its evaluation is missing.
+    missing: why rewards are missing.
+    """
+
+    job: Job
+    result: AMCResult
+    rewards: tuple[float | None, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """All trajectories of the run, with the true rewards as outcomes."""
+        graded = [
+            report.trajectory.with_outcome(reward)
+            for report, reward in zip(self.result.particles, self.rewards, strict=True)
+        ]
+        return tuple(replace(t, task_id=self.job.task.id) for t in (*graded, *self._pruned()))
+
+    def _pruned(self) -> Iterable[Trajectory]:
+        return (report.trajectory for report in self.result.pruned)
+
+
+def without_saver(app: Any) -> Any:
+    """The app with nothing of an evaluation ending up in its own checkpoints."""
+    clone = copy.copy(app)
+    clone.checkpointer = None
+    return clone
+
+
+def run_seed(seed: int, task: Task) -> int:
+    """Seed of one run, a pure function of (study seed, task id)."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{task.id}".encode(), digest_size=4).digest())
+
+
+async def run_jobs(
+    app: Any, jobs: Iterable[Job], reward: RewardFunction, *, concurrency: int, progress: Progress | None = None
+) -> AsyncIterator[Outcome]:
+    """Run jobs, ``concurrency`` populations at a time, and yield their outcomes as they end.
+
+    The reward judges finished runs afterwards and is not shown to the particles.
+    """
+    todo = list(jobs)
+    app = without_saver(app)
+    gate = asyncio.Semaphore(concurrency)
+
+    async def run(job: Job) -> Outcome:
+        async with gate:
+            return await _run(app, job, reward)
+
+    tasks = [asyncio.create_task(run(job)) for job in todo]
+    try:
+        for done, future in enumerate(asyncio.as_completed(tasks), start=1):
+            outcome = await future
+            if progress is not None:
+                progress(done, len(todo))
+            yield outcome
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _run(app: Any, job: Job, reward: RewardFunction) -> Outcome:
+    record: list[AMCResult] = []
+    settings = replace(job.settings, seed=run_seed(job.seed, job.task))
+    request = StreamRequest(
+        app, settings, job.task.input, {"configurable": {TASK_KEY: job.task}}, {"stream_mode": "values"}
+    )
+    try:
+        async for _ in run_stream(request, AsyncEngine(), record.append):
+            pass
+    except Exception:
+        if not record:  # the run itself broke; where only its particles failed they are results, labelled so
+            raise
+    result = record[0]
+    graded = [await _grade(job.task, report, reward) for report in result.particles]
+    return Outcome(job, result, tuple(g[0] for g in graded), tuple(g[1] for g in graded if g[1] is not None))
+
+
+async def _grade(task: Task, report: ParticleReport, reward: RewardFunction) -> tuple[float | None, str | None]:
+    if report.trajectory.status == "failed":
+        return FAILED, None
+    run = FinishedRun(
+        task=task, output=report.output, messages=messages_of(report.output), trajectory=report.trajectory
+    )
+    judged = await reward.aevaluate(run)
+    return judged.value, judged.error
+
+
+class NoRewardError(AMCError):
+    """No run of an evaluation could be judged."""
