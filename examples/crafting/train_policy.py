@@ -183,7 +183,9 @@ def batches(
         for _ in range(320):
             done = progress()
             seed = next(seeds)
-            shape = SMALL if rng.random() < max(0.0, 0.9 - 4.0 * done) * (args.start is None) else DEFAULT_SHAPE
+            shape = (
+                SMALL if rng.random() < max(0.0, 0.9 - 4.0 * done) * (args.start is None) else DEFAULT_SHAPE
+            )
             task = make_task(seed, stock="unlimited" if rng.random() < 0.25 else "finite", shape=shape)
             late = done > args.late
             slips = Slips(args.wasteful, args.harmless) if late else Slips(0.12, 0.06)

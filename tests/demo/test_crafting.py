@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -45,7 +46,9 @@ def test_planner_solves_every_task_within_stock_and_steps(seed: int, stock: str)
         _, reward, done, info = env.step(action)
         assert info["valid"]
         rewards.append(reward)
-    assert done and info["success"] and env.steps_left >= 0
+    assert done
+    assert info["success"]
+    assert env.steps_left >= 0
     assert rewards == [0.0] * (len(actions) - 1) + [1.0]
 
 
@@ -62,11 +65,12 @@ def test_items_are_conserved_and_the_stock_is_never_exceeded(seed: int, stock: s
         _, _, _, info = env.step(action)
         gained = {i: env.held[i] - held[i] for i in {*held, *env.held} if env.held[i] != held[i]}
         taken = {i: left[i] - env.left[i] for i in left if left[i] != env.left[i]}
-        assert all(n >= 0 for n in env.held.values()) and all(n >= 0 for n in env.left.values())
+        assert min(env.held.values(), default=0) >= 0
+        assert min(env.left.values()) >= 0
         if not info["valid"] or action == "inventory":
-            assert not gained and not taken
+            assert gained == taken == {}
         elif action.startswith("get"):
-            assert len(gained) == 1 and min(gained.values()) > 0
+            assert [n > 0 for n in gained.values()] == [True]
             assert taken == (gained if stock == "finite" else {})
         else:
             assert not taken
@@ -153,7 +157,7 @@ def test_the_same_seed_gives_the_same_text_whatever_the_hash_seed() -> None:
 
 def test_splits_are_disjoint_and_cover_their_seeds() -> None:
     ranges = list(SPLITS.values())
-    assert all(a.stop <= b.start for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a.stop <= b.start for a, b in itertools.pairwise(ranges))
     prompts = {name: {task.prompt for task in make_tasks(name, 300)} for name in SPLITS}
     assert sum(map(len, prompts.values())) == len(set().union(*prompts.values())) == 1200
     assert all(split_of(task.seed) == name for name in SPLITS for task in make_tasks(name, 3, start=5))
@@ -241,7 +245,8 @@ def test_the_step_limit_ends_the_episode_without_reward() -> None:
     env.reset(task)
     results = [env.step("inventory") for _ in range(task.step_limit)]
     assert [done for _, _, done, _ in results] == [False] * (task.step_limit - 1) + [True]
-    assert sum(reward for _, reward, _, _ in results) == 0.0 and not env.success
+    assert sum(reward for _, reward, _, _ in results) == 0.0
+    assert not env.success
 
 
 def test_misuse_is_named() -> None:

@@ -51,9 +51,7 @@ def conversation(task: CraftingTask) -> list[dict[str, str]]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 4_000_000_000 - 1), st.sampled_from(["finite", "unlimited"]))
-def test_every_word_of_the_world_is_known_and_messages_concatenate(
-    tokenizer: Any, seed: int, stock: str
-) -> None:
+def test_every_word_is_known_and_messages_concatenate(tokenizer: Any, seed: int, stock: str) -> None:
     messages = conversation(make_task(seed, stock=stock))
     whole = tokenizer.apply_chat_template(messages, tokenize=False)
     assert whole == "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)

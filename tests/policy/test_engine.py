@@ -304,7 +304,7 @@ def test_the_store_respects_its_bound(make_engine):
 
 def test_running_bytes_queue_what_does_not_fit(make_engine):
     engine = make_engine(max_batch=8)
-    small = make_engine(max_batch=8, running_bytes=engine._pool.shape.token_bytes * 120)
+    small = make_engine(max_batch=8, running_bytes=engine._decoder.pool.shape.token_bytes * 120)
     requests = [GenerationRequest(prompt_ids=[5 + i] * 20, max_tokens=20, seed=i) for i in range(8)]
     want = [engine.generate(r)[0].token_ids for r in requests]
     futures = [small.submit(r) for r in requests]
@@ -355,7 +355,7 @@ def test_many_threads_at_once(make_engine):
         longest = max((results[j] for j in range(i % 20, len(prompts), 20)), key=len)
         assert ids == longest[: len(ids)]
     assert engine.stats.samples == 160
-    assert not engine._rows
+    assert not engine._batch._rows
 
 
 def test_text_streams_in_pieces_that_add_up(make_engine):
@@ -372,3 +372,6 @@ def test_models_the_engine_cannot_serve_are_refused():
     rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     with pytest.raises(ConfigurationError, match="rope_type"):
         BatchEngine(tiny_model(rope_parameters=rope), tokenizer)
+    mamba = tiny_model("mamba", state_size=4)
+    with pytest.raises(ConfigurationError, match="plain keys and values"):
+        BatchEngine(mamba, tokenizer)

@@ -97,6 +97,26 @@ async def test_errors_are_the_ones_litellm_users_handle(model):
         await litellm.acompletion(model, MESSAGES, logit_bias={"5": 1})
 
 
+async def test_text_blocks_are_joined_and_images_refused(model):
+    blocks = [{"role": "user", "content": [{"type": "text", "text": "hé"}, {"type": "text", "text": "llo"}]}]
+    plain = [{"role": "user", "content": "héllo"}]
+    options = {"max_tokens": 5, "seed": 1}
+    got = [await litellm.acompletion(model, m, **options) for m in (blocks, plain)]
+    assert got[0].choices[0].message.content == got[1].choices[0].message.content
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
+    with pytest.raises(litellm.BadRequestError, match="text only"):
+        await litellm.acompletion(model, image)
+
+
+async def test_a_timeout_stops_the_work(model, model_path):
+    engine = get_engine(model_path)
+    for call in (litellm.acompletion, lambda *a, **k: asyncio.to_thread(litellm.completion, *a, **k)):
+        with pytest.raises(litellm.Timeout), engine.paused():
+            await call(model, MESSAGES, max_tokens=400, timeout=0.05)
+        await litellm.acompletion(model, MESSAGES, max_tokens=1)
+        assert engine.stats.generated_tokens < 400
+
+
 async def test_tools_reach_a_template_that_knows_them(tool_model_path):
     got = await litellm.acompletion(f"amc-local/{tool_model_path}", MESSAGES, tools=TOOLS, max_tokens=2)
     plain = await litellm.acompletion(f"amc-local/{tool_model_path}", MESSAGES, max_tokens=2)
@@ -134,13 +154,13 @@ async def test_particles_of_a_local_model_keep_their_own_seeds(model):
 async def test_cancelling_a_call_stops_the_work(model, model_path):
     engine = get_engine(model_path)
     task = asyncio.create_task(litellm.acompletion(model, MESSAGES, max_tokens=400, seed=8))
-    while not engine._rows:  # noqa: ASYNC110
+    while not engine._batch._rows:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await litellm.acompletion(model, MESSAGES, max_tokens=1)
-    assert not engine._rows
+    assert not engine._batch._rows
 
 
 def test_one_engine_per_path(model_path):

@@ -102,7 +102,7 @@ def test_weights_after_resampling_keep_the_total_and_start_from_the_new_baseline
 
 
 def test_first_offspring_is_the_particle_itself_others_are_forks_made_before_it_goes_on():
-    scripts = {name: [(0, 1)] * 3 for name in "abc"}
+    scripts = {name: [(0, value)] * 3 for name, value in zip("abc", (1.0, 2.0, 3.0), strict=True)}
     population = ScriptedPopulation(scripts)
     events = run(population, schedule=at(2), resampler=take(2, 0, 2))
     assert population.calls == ["advance a b c", "score a b c", "prune b", "fork c", "advance c a c'"]
@@ -121,7 +121,8 @@ def test_first_offspring_is_the_particle_itself_others_are_forks_made_before_it_
         Finished,
     ]
     assert [type(event) for event in events] == order
-    assert {final.particle.name for final in events[-1].result.finals} == {"a", "c", "c'"}
+    last_values = {final.particle.name: final.last_value for final in events[-1].result.finals}
+    assert last_values == {"c": 3.0, "a": 1.0, "c'": 3.0}
 
 
 def test_particles_run_freely_between_boundaries_where_the_schedule_cannot_fire():
@@ -236,6 +237,13 @@ class TestEssTarget:
         assert first.ess == pytest.approx(0.5)
         assert first.sharpness > 1
         assert events[-1].result.log_evidence is None
+
+    def test_those_who_have_finished_do_not_set_the_sharpness(self):
+        script = {name: [(0, v), (0, 0)] for name, v in zip("abcd", [0.1, 0.3, 0.5, 0.9], strict=True)}
+        alone = run(ScriptedPopulation(script), tempering=ess_target(0.5))
+        events = run(ScriptedPopulation({**script, "done": [(30.0, 0)]}), tempering=ess_target(0.5))
+        assert of(Weighted, events)[0].sharpness == of(Weighted, alone)[0].sharpness
+        assert of(Weighted, events)[0].ess == pytest.approx(0.5)
 
     def test_by_level_a_particle_is_ranked_by_what_it_is_worth_now(self):
         """After resampling nothing is subtracted: an estimate that was too high is not held against it."""

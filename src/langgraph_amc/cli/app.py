@@ -108,6 +108,8 @@ def train_value(
     """Train the value function on everything in a store, failures included."""
     from langgraph_amc.trajectories.store import TrajectoryStore
 
+    if "://" not in store and not Path(store).exists():
+        raise ConfigurationError(f"there is no store {store}: make one with amc collect … --store {store}")
     with TrajectoryStore(store) as opened:
         trajectories = list(opened.trajectories(split=split))
     report = _train(trajectories, base, out, quiet or as_json, loss=loss, epochs=epochs, seed=seed)
@@ -219,7 +221,7 @@ def _value(name: str) -> Any:
 
 
 def _train(trajectories: Any, base: str, out: Path, quiet: bool, **options: Any) -> Any:
-    from langgraph_amc.value.training import train_value
+    from langgraph_amc.value import train_value
 
     with bar("training the value function", quiet) as progress:
         return train_value(

@@ -119,9 +119,7 @@ class CraftingTask:
             fields["supply"] = tuple((str(item), int(n)) for item, n in data["supply"])
             return cls(**fields)
         except (KeyError, TypeError, ValueError) as error:
-            raise CraftingError(
-                f"not a crafting task ({error!r}); write it with to_dict"
-            ) from error
+            raise CraftingError(f"not a crafting task ({error!r}); write it with to_dict") from error
 
 
 def craft_text(count: int, output: str, parts: tuple[tuple[int, str], ...]) -> str:

@@ -72,7 +72,7 @@ class DemoResult:
 
 def run_demo(out: Path, scale: Scale, *, seed: int, bar: Bar) -> DemoResult:
     """Run the whole study and keep its trajectories, value model and figures in ``out``."""
-    from langgraph_amc.value.training import train_value
+    from langgraph_amc.value import train_value
 
     began = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)

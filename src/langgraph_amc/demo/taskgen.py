@@ -44,7 +44,7 @@ class Shape:
     recipes: tuple[int, int] = (4, 6)
     distractors: tuple[int, int] = (3, 4)
     plan_steps: tuple[int, int] = (7, 12)
-    slack: tuple[float, float, float] = (0.6, 0.25, 0.15)  # chances of 0, 1, 2 spare pieces of a base item
+    slack: tuple[float, float, float] = (0.75, 0.2, 0.05)  # chances of 0, 1, 2 spare pieces of a base item
     tag_rate: float = 0.4
     extra_steps: int = 5
 

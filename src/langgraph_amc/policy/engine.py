@@ -12,53 +12,29 @@ import asyncio
 import atexit
 import threading
 from array import array
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.policy.batch import Batch, EngineStats, Limits, wrap_error
 from langgraph_amc.policy.forward import Decoder, pick_device
 from langgraph_amc.policy.generation import (
     ContextOverflowError,
     EngineClosedError,
-    EngineError,
-    FinishReason,
     Generation,
     GenerationRequest,
     Job,
     OnText,
-    Row,
     fresh_seed,
 )
 from langgraph_amc.policy.kv import KVPool, probe
-from langgraph_amc.policy.prefix import BLOCK, PrefixStore, block_keys
-from langgraph_amc.policy.sampling import Sampler, stream
+from langgraph_amc.policy.prefix import PrefixStore, block_keys
 from langgraph_amc.policy.text import TextCodec
-
-_WORTH_WAITING = 16
-"""Tokens of a shared prefix for which a request waits one round, and for which a prompt is stored early."""
-_BROKEN = -1
-"""Version of a row whose cache must not be stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Running totals of one engine, in tokens, rows and forward passes."""
-
-    samples: int = 0
-    prompt_tokens: int = 0
-    prefilled_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
-    prefills: int = 0
-    decode_steps: int = 0
-    largest_batch: int = 0
 
 
 class BatchEngine:
@@ -90,20 +66,16 @@ class BatchEngine:
         self.model = (model if device is None else model.to(device)).eval()
         self.codec = TextCodec(tokenizer, self.model.generation_config)
         self.max_batch = max_batch
-        self._running_bytes = running_bytes
-        self._prefill_tokens = prefill_tokens
-        self._pool = KVPool(probe(self.model), max_batch)
-        self._decoder = Decoder(self.model, self._pool)
+        self._decoder = Decoder(self.model, KVPool(probe(self.model), max_batch))
         self._store = PrefixStore(cache_bytes)
-        self._rows: list[Row] = []
-        self._sampler: Sampler | None = None
-        self._queue: deque[tuple[Job, int]] = deque()
+        limits = Limits(max_batch, running_bytes, prefill_tokens)
+        self._batch = Batch(self._decoder, self._store, self.codec, limits)
+        self._inbox: list[tuple[Job, int]] = []
         self._wake = threading.Condition()
         self._pauses = 0
         self._resting = False
         self._closed = False
         self._version = 0
-        self._stats = EngineStats()
         self._worker = threading.Thread(target=self._work, name="amc-batch-engine", daemon=True)
         self._worker.start()
         atexit.register(self.close)
@@ -124,12 +96,10 @@ class BatchEngine:
         model = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype, use_safetensors=True)
         return cls(model, AutoTokenizer.from_pretrained(str(path)), device=target, **options)
 
-    # -- for callers, any thread ------------------------------------------------------------------
-
     @property
     def stats(self) -> EngineStats:
         """Totals so far."""
-        return self._stats
+        return self._batch.stats
 
     @property
     def context_length(self) -> int:
@@ -171,7 +141,7 @@ class BatchEngine:
         with self._wake:
             if self._closed:
                 raise EngineClosedError
-            self._queue.extend((job, sample) for sample in range(request.n))
+            self._inbox.extend((job, sample) for sample in range(request.n))
             self._wake.notify_all()
         return job.future
 
@@ -211,240 +181,27 @@ class BatchEngine:
         self._worker.join()
         atexit.unregister(self.close)
 
-    # -- worker -----------------------------------------------------------------------------------
-
     def _work(self) -> None:
         version = 0
+        batch = self._batch
         with torch.inference_mode():
             while True:
                 with self._wake:
                     self._resting = True
                     self._wake.notify_all()
                     self._wake.wait_for(
-                        lambda: self._closed or (not self._pauses and (self._queue or self._rows))
+                        lambda: self._closed or (not self._pauses and (self._inbox or batch.busy))
                     )
+                    batch.waiting.extend(self._inbox)
+                    self._inbox.clear()
                     if self._closed:
                         break
                     self._resting = False
-                    if version != self._version:
-                        version = self._version
-                        self._store.clear()
+                    changed, version = version != self._version, self._version
+                if changed:
+                    batch.new_weights()
                 try:
-                    self._turn()
+                    batch.turn()
                 except Exception as error:  # whatever it was, nobody may wait for ever
-                    self._abandon(_wrap(error))
-        self._abandon(EngineClosedError())
-
-    def _turn(self) -> None:
-        """One round: let rows in, then advance everybody by one token."""
-        self._drop([row for row in self._rows if row.job.dead])
-        while admitted := self._admit():
-            for group in self._groups(admitted):
-                self._prefill(group)
-        if self._rows:
-            self._decode()
-
-    def _abandon(self, error: EngineError) -> None:
-        """Fail everything that is queued or running and start from a clean slate."""
-        with self._wake:
-            jobs = [job for job, _ in self._queue] + [row.job for row in self._rows]
-            self._queue.clear()
-        self._rows.clear()
-        self._sampler = None
-        self._store.clear()
-        for job in jobs:
-            _fail(job, error)
-
-    def _admit(self) -> list[Row]:
-        """Take from the queue what fits and need not wait for a prefix that is just being computed."""
-        with self._wake:
-            waiting, self._queue = self._queue, deque()
-            version = self._version
-        admitted: list[Row] = []
-        left: list[tuple[Job, int]] = []
-        coming: set[int] = set()
-        length = max((row.need for row in self._rows), default=0)
-        token_bytes = self._pool.shape.token_bytes
-        for job, sample in waiting:
-            if job.dead:
-                continue
-            running = len(self._rows) + len(admitted)
-            need = max(length, len(job.prompt) + job.max_new)
-            if running >= self.max_batch or (
-                running and (running + 1) * need * token_bytes > self._running_bytes
-            ):
-                left.append((job, sample))
-                continue
-            # The last token is always computed: its logits are what sampling starts from.
-            source, known = self._store.match(job.prompt, job.keys)
-            known = min(known, len(job.prompt) - 1)
-            ahead = max((i + 1 for i, key in enumerate(job.keys) if key in coming), default=0) * BLOCK
-            if ahead - known >= _WORTH_WAITING:
-                left.append((job, sample))
-                continue
-            coming.update(job.keys[known // BLOCK :])
-            length = need
-            row = Row(job, sample, stream(job.seed, sample), array("q", job.prompt), known, known)
-            row.source, row.version = (source if known else None), version
-            admitted.append(row)
-        with self._wake:
-            self._queue.extendleft(reversed(left))
-        return admitted
-
-    def _groups(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
-        """Rows of like suffix length together, at most `prefill_tokens` padded tokens a group."""
-        group: list[Row] = []
-        for row in sorted(rows, key=lambda r: len(r.ids) - r.cached):
-            if group and (len(group) + 1) * (len(row.ids) - row.cached) > self._prefill_tokens:
-                yield group
-                group = []
-            group.append(row)
-        if group:
-            yield group
-
-    def _prefill(self, group: list[Row]) -> None:
-        first = len(self._rows)
-        counts = [len(row.ids) - row.cached for row in group]
-        try:
-            self._pool.reserve(first + len(group), max(len(row.ids) for row in group) + 1)
-            for slot, row in enumerate(group, first):
-                if row.cached:
-                    self._pool.load(slot, row.source.data, row.cached)
-            logits = self._decoder.prefill(
-                first,
-                [row.ids[row.cached :] for row in group],
-                [row.cached for row in group],
-                self._prefill_tokens,
-            )
-        except Exception as error:
-            for row in group:
-                _fail(row.job, _wrap(error))
-            return
-        s = self._stats
-        self._stats = replace(
-            s,
-            samples=s.samples + len(group),
-            prompt_tokens=s.prompt_tokens + sum(len(row.ids) for row in group),
-            prefilled_tokens=s.prefilled_tokens + sum(counts),
-            reused_tokens=s.reused_tokens + sum(row.cached for row in group),
-            prefills=s.prefills + 1,
-        )
-        self._rows.extend(group)
-        self._sampler = None
-        for slot, (row, count) in enumerate(zip(group, counts, strict=True), first):
-            row.cached = len(row.ids)
-            if count >= _WORTH_WAITING:
-                self._keep(slot, row)
-        self._advance(range(first, len(self._rows)), logits)
-
-    def _decode(self) -> None:
-        rows = self._rows
-        try:
-            self._pool.reserve(len(rows), max(row.cached for row in rows) + 1)
-            logits = self._decoder.decode([row.ids[-1] for row in rows], [row.cached for row in rows])
-        except Exception as error:
-            for row in rows:
-                _fail(row.job, _wrap(error))
-            self._drop(list(rows))
-            return
-        for row in rows:
-            row.cached += 1
-        s = self._stats
-        self._stats = replace(
-            s, decode_steps=s.decode_steps + 1, largest_batch=max(s.largest_batch, len(rows))
-        )
-        self._advance(range(len(rows)), logits)
-
-    def _advance(self, slots: range, logits: torch.Tensor) -> None:
-        """Sample one token for each of these rows and retire those that are done."""
-        rows = [self._rows[slot] for slot in slots]
-        everyone = len(rows) == len(self._rows)
-        sampler = self._sampler if everyone else None
-        if sampler is None:
-            requests = [row.job.request for row in rows]
-            sampler = Sampler([r.temperature for r in requests], [r.top_p for r in requests], logits.device)
-            if everyone:
-                self._sampler = sampler
-        logits = logits.float()
-        finite = logits.sum(-1) < torch.inf  # false for NaN; a model may rule tokens out with -inf
-        if not bool(finite.all()):
-            logits = torch.where(finite.unsqueeze(1), logits, 0.0)
-        tokens = sampler(logits, [row.rng.random() for row in rows])
-        done: list[Row] = []
-        for row, token, good in zip(rows, tokens, finite.tolist(), strict=True):
-            if not good:
-                _fail(row.job, EngineError("the model returned NaN or infinite logits: check its weights"))
-                self._pool.clear(self._rows.index(row))
-                self._store.clear()
-                row.version = _BROKEN
-                done.append(row)
-                continue
-            row.ids.append(token)
-            if self._finish(row, token):
-                done.append(row)
-        s = self._stats
-        self._stats = replace(s, generated_tokens=s.generated_tokens + len(rows))
-        if done:
-            self._drop(done)
-        # Last: whoever continues this result finds its cache stored.
-        for row in done:
-            _deliver(row.job)
-
-    def _finish(self, row: Row, token: int) -> bool:
-        """Whether the row is done; if so, its sample is among its job's results."""
-        job = row.job
-        count = len(row.ids) - len(job.prompt)
-        reason: FinishReason = "stop"
-        text: str | None = None
-        if token in job.stop_ids:
-            text = self.codec.decode(row.new[:-1])
-        if job.stop and (text is not None or self.codec.may_complete(token, job.stop)):
-            cut = self.codec.find_stop(row.new, job.stop)
-            text = text if cut is None else cut
-        if text is None and count >= job.max_new:
-            text, reason = self.codec.decode(row.new), "length"
-        if job.on_text is not None:
-            settled = text if text is not None else self.codec.settled(row.new, job.stop)
-            if len(settled) > row.sent:
-                job.on_text(row.sample, settled[row.sent :])
-                row.sent = len(settled)
-        if text is None:
-            return False
-        job.results[row.sample] = Generation(text, tuple(row.new), reason, len(job.prompt), row.reused)
-        return True
-
-    def _keep(self, slot: int, row: Row) -> None:
-        """Store the row's cache for whoever continues it, unless the weights have changed meanwhile."""
-        if row.version != self._version:
-            return
-        data = self._pool.snapshot(slot, row.cached)
-        nbytes = row.cached * self._pool.shape.token_bytes
-        row.source = self._store.insert(row.ids[: row.cached], data, nbytes, replaces=row.source)
-
-    def _drop(self, rows: list[Row]) -> None:
-        """Take rows out; the last rows move into the gaps, so that the batch stays contiguous."""
-        for row in reversed(rows):  # from the end, where no gap opens
-            slot = self._rows.index(row)
-            self._keep(slot, row)
-            last = self._rows.pop()
-            if last is not row:
-                self._pool.move(len(self._rows), slot, last.cached)
-                self._rows[slot] = last
-            self._sampler = None
-
-
-def _wrap(error: Exception) -> EngineError:
-    wrapped = EngineError(f"the model failed on this batch: {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
-
-
-def _deliver(job: Job) -> None:
-    if len(job.results) == job.request.n:
-        with suppress(InvalidStateError):  # cancelled, or delivered with a sibling sample
-            job.future.set_result([job.results[i] for i in range(job.request.n)])
-
-
-def _fail(job: Job, error: Exception) -> None:
-    with suppress(InvalidStateError):  # done already: cancelled, or a sibling sample failed first
-        job.future.set_exception(error)
+                    batch.abandon(wrap_error(error))
+        batch.abandon(EngineClosedError())

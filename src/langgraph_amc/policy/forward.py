@@ -6,6 +6,7 @@ over the row's own positions. The model itself is called as it is.
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from langgraph_amc.policy.kv import CACHE_ARGUMENT, KVPool, RaggedCache, Step
 _BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
+@functools.cache
 def pick_device(device: str | None = None) -> torch.device:
     """The device asked for, else the first of CUDA, MPS, CPU that is there."""
     if device is not None:
@@ -33,8 +35,9 @@ def _rope_types(parameters: Mapping[str, Any] | None) -> set[str]:
     """All rope types in a config, which keeps one for the model or one per type of layer."""
     if not parameters:
         return set()
-    nested = [value for value in parameters.values() if isinstance(value, dict)]
-    return {p["rope_type"] for p in nested or [parameters] if "rope_type" in p}
+    nested: list[Mapping[str, Any]] = [value for value in parameters.values() if isinstance(value, dict)]
+    groups: list[Mapping[str, Any]] = nested or [parameters]
+    return {group["rope_type"] for group in groups if "rope_type" in group}
 
 
 class Decoder:

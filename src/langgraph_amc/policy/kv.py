@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from langgraph_amc.errors import ConfigurationError
@@ -51,20 +51,24 @@ def probe(model: Any) -> KVShape:
     ConfigurationError: a layer keeps something else than equally shaped keys and values.
     """
     device = next(model.parameters()).device
-    cache = DynamicCache()
+    cache = DynamicCache(config=model.config)
     with torch.inference_mode():
         model(
             input_ids=torch.zeros(1, 1, dtype=torch.long, device=device),
             use_cache=True,
             **{CACHE_ARGUMENT: cache},
         )
-    shapes = {
-        (tuple(tensor.shape), tensor.dtype) for layer in cache.layers for tensor in (layer.keys, layer.values)
-    }
-    if len(shapes) != 1:
+    shapes: set[tuple[torch.Size, torch.dtype]] = set()
+    plain = True
+    for layer in cache.layers:
+        if not isinstance(layer, DynamicLayer) or layer.keys is None or layer.values is None:
+            plain = False
+            break
+        shapes |= {(tensor.shape, tensor.dtype) for tensor in (layer.keys, layer.values)}
+    if not plain or len(shapes) != 1:
         raise ConfigurationError(
-            f"{type(model).__name__} caches {len(shapes)} different shapes; the batch engine serves decoders"
-            " whose layers all keep keys and values of one shape (Llama, Qwen, SmolLM, Mistral, ...)"
+            f"{type(model).__name__} does not cache plain keys and values of one shape in all its layers; the"
+            " batch engine serves decoders that do (Llama, Qwen, SmolLM, Mistral, ...)"
         )
     (shape, dtype), *_ = shapes
     return KVShape(len(cache.layers), shape[1], shape[3], dtype, device)

@@ -2,7 +2,8 @@
 
 ``<path>`` is a Hugging Face directory or hub id; `engines.get_engine` loads it once per process. Without a
 ``seed`` in the request, a particle's calls are seeded from the particle, so that one AMC seed reproduces
-the run; outside a particle they draw fresh entropy. Import only through `litellm_setup.load_litellm`.
+the run; outside a particle they draw fresh entropy. Without ``max_tokens`` a call
+generates at most 256. Import only through `litellm_setup.load_litellm`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import litellm
+from litellm.exceptions import (
+    BadRequestError,
+    ContextWindowExceededError,
+    Timeout,
+    UnsupportedParamsError,
+)
 from litellm.llms.custom_llm import CustomLLM
 from litellm.types.utils import Choices, GenericStreamingChunk, Message, ModelResponse, Usage
 
@@ -28,6 +35,7 @@ from langgraph_amc.policy.usage import LOCAL_PROVIDER
 _IGNORED = frozenset({"stream", "stream_options", "user", "extra_body", "max_retries"})
 """Parameters that have no meaning in this process."""
 _seeds = CallSeeds()
+_listed: set[str] = set()
 
 
 class LocalProvider(CustomLLM):
@@ -36,7 +44,11 @@ class LocalProvider(CustomLLM):
     def completion(self, model: str, messages: list, *args: Any, **kwargs: Any) -> Any:
         engine, request = _prepare(model, messages, kwargs["optional_params"])
         with _LiteLLMErrors(model):
-            generations = engine.submit(request).result(_seconds(kwargs.get("timeout")))
+            future = engine.submit(request)
+            try:
+                generations = future.result(_seconds(kwargs.get("timeout")))
+            finally:
+                future.cancel()  # nothing to stop, unless the time ran out
         return _response(kwargs["model_response"], model, generations)
 
     async def acompletion(self, model: str, messages: list, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +75,7 @@ class LocalProvider(CustomLLM):
         finally:
             future.cancel()
 
-    async def astreaming(
+    async def astreaming(  # type: ignore[override]  # an async generator, as LiteLLM iterates it
         self, model: str, messages: list, *args: Any, **kwargs: Any
     ) -> AsyncIterator[GenericStreamingChunk]:
         engine, request = await _aprepare(model, messages, kwargs["optional_params"])
@@ -92,11 +104,11 @@ class _LiteLLMErrors:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, ContextOverflowError):
-            raise litellm.ContextWindowExceededError(str(error), self.model, LOCAL_PROVIDER) from error
+            raise ContextWindowExceededError(str(error), self.model, LOCAL_PROVIDER) from error
         if isinstance(error, ConfigurationError):
-            raise litellm.BadRequestError(str(error), self.model, LOCAL_PROVIDER) from error
+            raise BadRequestError(str(error), self.model, LOCAL_PROVIDER) from error
         if isinstance(error, TimeoutError):
-            raise litellm.Timeout("the local model ran out of time", self.model, LOCAL_PROVIDER) from error
+            raise Timeout("the local model ran out of time", self.model, LOCAL_PROVIDER) from error
 
 
 def _threadsafe(
@@ -112,7 +124,9 @@ def _threadsafe(
 def _prepare(
     model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]
 ) -> tuple[BatchEngine, GenerationRequest]:
-    return get_engine(model), _request(model, messages, params)
+    engine = get_engine(model)
+    _list_model(model, engine)
+    return engine, _request(model, messages, params)
 
 
 async def _aprepare(
@@ -121,7 +135,36 @@ async def _aprepare(
     engine = loaded_engine(model)
     if engine is None:  # the first call loads the model: seconds, not on the event loop
         engine = await asyncio.to_thread(get_engine, model)
+    _list_model(model, engine)
     return engine, _request(model, messages, params)
+
+
+def _list_model(model: str, engine: BatchEngine) -> None:
+    """Tell LiteLLM once what this model takes and costs; it searches at length for what it does not know."""
+    name = f"{LOCAL_PROVIDER}/{model}"
+    if name in _listed:
+        return
+    _listed.add(name)
+    free = dict.fromkeys(
+        (
+            "input_cost_per_token",
+            "output_cost_per_token",
+            "cache_creation_input_token_cost",
+            "cache_read_input_token_cost",
+        ),
+        0.0,
+    )
+    litellm.register_model(
+        {
+            name: {
+                **free,
+                "litellm_provider": LOCAL_PROVIDER,
+                "mode": "chat",
+                "max_input_tokens": engine.context_length,
+                "max_output_tokens": engine.context_length,
+            }
+        }
+    )
 
 
 def _request(
@@ -136,27 +179,38 @@ def _request(
         seed = _seeds.next(particle, messages)
     known = {k: given.pop(k) for k in ("max_tokens", "temperature", "top_p", "n", "tools") if k in given}
     if given.pop("tool_choice", "auto") != "auto":
-        raise litellm.BadRequestError(
+        raise BadRequestError(
             f"{LOCAL_PROVIDER} cannot force a tool: leave tool_choice out", model, LOCAL_PROVIDER
         )
     if given:
-        raise litellm.UnsupportedParamsError(
-            f"{LOCAL_PROVIDER} does not know {sorted(given)}: leave them out, or set drop_params",
+        raise UnsupportedParamsError(
+            f"{LOCAL_PROVIDER} does not know {sorted(given)}: leave them out",
             model=model,
             llm_provider=LOCAL_PROVIDER,
         )
     with _LiteLLMErrors(model):
         return GenerationRequest(
-            messages=messages,
+            messages=[_flat(message) for message in messages],
             **({"max_tokens": limit} if limit is not None else {}) | known,
             seed=seed,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
         )
 
 
+def _flat(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message with its text in one string, as chat templates expect it."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return message
+    parts = content or ()
+    if any(part.get("type") != "text" for part in parts):
+        raise ConfigurationError("local models take text only: leave out images, audio and files")
+    return {**message, "content": "".join(part["text"] for part in parts)}
+
+
 def _check_one_sample(request: GenerationRequest) -> None:
     if request.n != 1:
-        raise litellm.BadRequestError(
+        raise BadRequestError(
             "a stream carries one sample: ask for n=1, or do not stream", "", LOCAL_PROVIDER
         )
 
@@ -176,7 +230,8 @@ def _response(response: ModelResponse, model: str, generations: list[Generation]
     prompt, new = generations[0].prompt_tokens, sum(len(g.token_ids) for g in generations)
     # Stating the price spares LiteLLM several look-ups of one that it cannot know.
     response._hidden_params["response_cost"] = 0.0
-    response.usage = Usage(prompt_tokens=prompt, completion_tokens=new, total_tokens=prompt + new)
+    usage = Usage(prompt_tokens=prompt, completion_tokens=new, total_tokens=prompt + new)
+    setattr(response, "usage", usage)  # noqa: B010  # a field that LiteLLM does not declare
     return response
 
 

@@ -161,8 +161,11 @@ def _tokens(message: Any, info: Mapping[str, Any], output: Mapping[str, Any]) ->
     usage = message.usage_metadata if isinstance(message, AIMessage) else None
     if usage:
         details = usage.get("input_token_details") or {}
-        counts = {"input": usage["input_tokens"], "output": usage["output_tokens"]}
-        counts["total_cost"] = usage.get("total_cost")
+        counts = {
+            "input": usage["input_tokens"],
+            "output": usage["output_tokens"],
+            "total_cost": usage.get("total_cost"),
+        }
         return counts, details.get("cache_read") or 0
     for holder in (info, output):
         raw = holder.get("token_usage") or holder.get("usage") or holder.get("usage_metadata")

@@ -6,7 +6,7 @@ says whether the edge a particle stands at is such a point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,9 @@ def as_boundary(spec: str | Sequence[str] | Boundary | None, nodes: Mapping[str,
         return every_step
     if callable(spec):
         return spec
-    names = [spec] if isinstance(spec, str) else list(spec)
+    names = [spec] if isinstance(spec, str) else list(spec) if isinstance(spec, Iterable) else []
+    if not names:
+        raise ConfigurationError(f"boundary is 'auto', 'step', node name(s), or a function of an Edge, got {spec!r}")
     if unknown := [n for n in names if n not in nodes]:
         known = ", ".join(sorted(n for n in nodes if not n.startswith("__")))
         raise ConfigurationError(f"boundary names no node of this graph: {', '.join(unknown)}; its nodes are {known}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeVar
@@ -143,6 +144,8 @@ class ThreadEngine:
             raise StopAsyncIteration from None
 
     async def close(self, run: Any) -> None:
+        while inspect.getgeneratorstate(run) == inspect.GEN_RUNNING:
+            time.sleep(0.001)  # Ctrl-C left a thread that is stepping it to its next edge
         try:
             if run.gi_frame is not None and inspect.getgeneratorstate(run) == inspect.GEN_SUSPENDED:
                 run.throw(GraphInterrupt())
@@ -158,8 +161,8 @@ class ThreadEngine:
         if len(todo) == 1:
             return [complete(todo[0])]
         with ThreadPoolExecutor(self.threads, thread_name_prefix="amc-particle") as pool:
-            futures = [pool.submit(contextvars.copy_context().run, complete, job) for job in todo]
             try:
+                futures = [pool.submit(contextvars.copy_context().run, complete, job) for job in todo]
                 ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
                 self.stopping = any(future.exception() is not None for future in ended)
             except BaseException:  # Ctrl-C arrives here, in the main thread

@@ -57,6 +57,7 @@ class Launch:
     interrupt_before: All | frozenset[str]
     interrupt_after: All | frozenset[str]
     untracked: frozenset[str]
+    seed: int
     identity: Callable[[str], ParticleContext]
 
     def first_record(self, state: Any) -> Record:

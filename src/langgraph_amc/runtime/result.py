@@ -66,6 +66,7 @@ class AMCResult:
 
     Attributes
     ----------
+    seed: given as ``seed=`` to `wrap`, it repeats the run.
     winner: the report of the particle whose answer was returned.
     particles: all that ended, best evidence of diversity first to last in order of birth.
     pruned: those that resampling ended early.

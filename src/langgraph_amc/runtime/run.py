@@ -32,6 +32,7 @@ from langgraph_amc.smc import (
     Finished,
     Resampled,
     Scored,
+    SelectionError,
     Weighted,
     never,
     particle_filter,
@@ -98,8 +99,8 @@ async def run_stream(
     emission = _emission(request)
     population, root_id = await _population(request, engine, emission)
     settings = request.settings
-    seed = _seed(population.launch)
-    rng = np.random.default_rng(seed)
+    # not the seed itself: particles' seeds are drawn from it under other names
+    rng = np.random.default_rng(population.launch.identity("resampling").seed)
     checks: list[Check] = []
     finals: dict[int, Final[Particle]] = {}
     log_evidence: float | None = None
@@ -127,7 +128,7 @@ async def run_stream(
         finally:
             await population.prune_all()
     await _hand_over(request, population, winner, root_id)
-    note(_result(population, settings, seed, winner, reports, checks, log_evidence, time.perf_counter() - started))
+    note(_result(population, settings, winner, reports, checks, log_evidence, time.perf_counter() - started))
     for segment in winner.lineage[population.emitted :]:
         for settled in segment:
             for out in emission.event(settled):
@@ -166,6 +167,7 @@ async def _population(request: StreamRequest, engine: Engine, emission: Emission
     if isinstance(request.input, Command) and saver is None and request.input.resume is not None:
         raise RuntimeError("Cannot use Command(resume=...) without checkpointer")
     start = addressed or head
+    seed = settings.seed if settings.seed is not None else secrets.randbits(32)
     launch = Launch(
         app,
         engine,
@@ -182,7 +184,8 @@ async def _population(request: StreamRequest, engine: Engine, emission: Emission
         _nodes(request.options.get("interrupt_before") or app.interrupt_before_nodes),
         _nodes(request.options.get("interrupt_after") or app.interrupt_after_nodes),
         untracked_channels(app),
-        particle_identity(uuid.uuid4().hex, settings.seed if settings.seed is not None else secrets.randbits(32)),
+        seed,
+        particle_identity(uuid.uuid4().hex, seed),
     )
     population = AppPopulation(
         launch,
@@ -233,10 +236,6 @@ def _scorer(settings: Settings) -> Scorer | None:
     return value.score if settings.soft_beta is None else functools.partial(value.soft_score, beta=settings.soft_beta)
 
 
-def _seed(launch: Launch) -> int:
-    return launch.identity("resampling").seed
-
-
 def _book(checks: list[Check], event: FilterEvent[Particle]) -> None:
     if isinstance(event, Scored):
         names = tuple(p.name for p in event.particles)
@@ -285,7 +284,13 @@ def _choose(
         )
         for p in ended
     ]
-    return ended[settings.select(rng, candidates)], reports
+    return ended[_index(settings.select(rng, candidates), len(ended))], reports
+
+
+def _index(chosen: Any, n: int) -> int:
+    if not isinstance(chosen, int | np.integer) or not 0 <= chosen < n:
+        raise SelectionError(f"select has to return the index of one of {n} candidates, got {chosen!r}")
+    return int(chosen)
 
 
 def _report(particle: Particle, final: Final[Particle] | None) -> ParticleReport:
@@ -326,7 +331,6 @@ async def _hand_over(request: StreamRequest, population: AppPopulation, winner: 
 def _result(
     population: AppPopulation,
     settings: Settings,
-    seed: int,
     winner: Particle,
     reports: Mapping[str, ParticleReport],
     checks: Sequence[Check],
@@ -337,7 +341,7 @@ def _result(
     usage = sum((p.calls.usage for p in population.born), Usage())
     return AMCResult(
         reports[winner.name].trajectory.run_id,
-        seed,
+        population.launch.seed,
         reports[winner.name],
         tuple(reports[p.name] for p in kept),
         tuple(reports[p.name] for p in population.born if p.status == "pruned"),

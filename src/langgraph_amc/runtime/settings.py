@@ -85,6 +85,8 @@ def read_settings(
         raise ConfigurationError(f"objective is 'optimise' or 'sample', got {objective!r}")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
         raise ConfigurationError(f"seed is a whole number of at least 0, or None for a fresh one, got {seed!r}")
+    if transcript is not None and not isinstance(transcript, Transcript):
+        raise ConfigurationError(f"transcript is a Transcript, got {transcript!r}")
     transcript = transcript if transcript is not None else _default_transcript(app)
     scorer = None if value is None else _value(value, transcript)
     soft = beta if beta is not None and isinstance(scorer, SoftValueFunction) else None
@@ -122,6 +124,8 @@ def _schedule(resample: Schedule | str | None, objective: Objective, *, guided: 
     if isinstance(resample, str):
         return parse_schedule(resample)
     if resample is not None:
+        if not isinstance(resample, Schedule):
+            raise ConfigurationError(f"resample is a schedule such as every(3) or ess_below(0.5), got {resample!r}")
         return resample
     if not guided:
         return never()
@@ -136,12 +140,16 @@ def _tempering(
     *,
     guided: bool,
 ) -> Tempering:
-    if tau is not None and not isinstance(tau, int | float):
-        return tau
     if tau is not None and beta is not None:
         raise ConfigurationError("give beta (the target's temperature) or tau (a fixed weight temperature), not both")
+    if beta is not None and not isinstance(beta, int | float):
+        raise ConfigurationError(f"beta is a temperature, a number above 0, got {beta!r}")
+    if isinstance(tau, int | float):
+        return fixed(tau)
     if tau is not None:
-        return fixed(float(tau))
+        if not callable(getattr(tau, "potential", None)):
+            raise ConfigurationError(f"tau is a number above 0 or a tempering such as ess_target(), got {tau!r}")
+        return tau
     if beta is not None:
         # a soft value is in units of reward at this β already; a chance of success still has to be tilted
         base: Tempering = fixed(beta) if soft is not None or not guided else tilt(beta)
@@ -160,6 +168,8 @@ def _selector(select: Selector | str | None, objective: Objective, reward: Any, 
         raise ConfigurationError("select='best_reward' needs reward=…, a reward that can be observed when serving")
     if select is best_value and value is None:
         raise ConfigurationError("select='best_value' needs value=…")
+    if select is not None and not callable(select):
+        raise ConfigurationError(f"select is one of {', '.join(sorted(SELECTORS))} or a function, got {select!r}")
     if select is not None:
         return select
     if objective == "sample":
@@ -168,8 +178,8 @@ def _selector(select: Selector | str | None, objective: Objective, reward: Any, 
 
 
 def _resampler(resampler: Resampler | str) -> Resampler:
-    if not isinstance(resampler, str):
-        return resampler
-    if resampler not in RESAMPLERS:
-        raise ConfigurationError(f"resampler is one of {', '.join(sorted(RESAMPLERS))}, got {resampler!r}")
-    return RESAMPLERS[resampler]
+    if isinstance(resampler, str) and resampler in RESAMPLERS:
+        return RESAMPLERS[resampler]
+    if isinstance(resampler, str) or not callable(resampler):
+        raise ConfigurationError(f"resampler is one of {', '.join(sorted(RESAMPLERS))} or a function, got {resampler!r}")
+    return resampler

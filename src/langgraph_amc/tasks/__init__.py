@@ -9,6 +9,7 @@ from langgraph_amc.tasks.environment import (
     Steppable,
     StepResult,
 )
+from langgraph_amc.tasks.integrations import IntegrationError, TaskFamily, available, load_integration
 from langgraph_amc.tasks.loading import LoadError, load_app, load_object, load_reward, load_tasks
 from langgraph_amc.tasks.rewards import (
     FinishedRun,
@@ -26,6 +27,7 @@ from langgraph_amc.tasks.task import Task, TaskError, TaskSet
 __all__ = [
     "Environment",
     "FinishedRun",
+    "IntegrationError",
     "LoadError",
     "NotStartedError",
     "ReplayDivergedError",
@@ -39,9 +41,12 @@ __all__ = [
     "Steppable",
     "Task",
     "TaskError",
+    "TaskFamily",
     "TaskSet",
     "as_reward",
+    "available",
     "load_app",
+    "load_integration",
     "load_object",
     "load_reward",
     "load_tasks",

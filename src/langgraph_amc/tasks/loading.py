@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from langgraph_amc.errors import AMCError
+from langgraph_amc.tasks.integrations import available, how_to_install, load_integration
 from langgraph_amc.tasks.rewards import RewardFunction, as_reward
 from langgraph_amc.tasks.task import TaskSet
 
@@ -27,14 +28,15 @@ class LoadError(AMCError, ImportError):
 def load_object(spec: str) -> Any:
     """The object that ``spec`` names: ``path/to/file.py:attribute`` or ``package.module:attribute``.
 
-    A file's folder is on ``sys.path`` while the file is loaded, as if it were run. A file that was loaded
-    before and has not changed is not loaded again.
+    The name of an installed integration stands for what it offers (``textcraft:graph``), and comes before a
+    module of that name. A file's folder is on ``sys.path`` while the file is loaded, as if it were run. A file
+    that was loaded before and has not changed is not loaded again.
     """
     where, colon, name = spec.rpartition(":")
     if not colon or not where or not name.replace(".", "_").isidentifier():
         raise LoadError(f"{spec!r} names no object: write ./file.py:attribute or package.module:attribute")
     is_file = where.endswith(".py") or "/" in where or "\\" in where
-    found: Any = _load_file(Path(where)) if is_file else _load_module(where)
+    found: Any = _load_file(Path(where)) if is_file else _load_installed(where)
     for part in name.split("."):
         try:
             found = getattr(found, part)
@@ -99,13 +101,21 @@ def _no_options(spec: str | Path, options: Mapping[str, Any]) -> None:
         raise LoadError(f"{spec} is no function: it takes no options, got {sorted(options)}")
 
 
+def _load_installed(name: str) -> Any:
+    # Entry points are looked up for bare names only: the look-up reads the metadata of every package.
+    if "." in name or name not in available():
+        return _load_module(name)
+    return load_integration(name)
+
+
 def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as exc:
         if isinstance(exc, ModuleNotFoundError) and exc.name and (name + ".").startswith(exc.name + "."):
+            hint = "" if "." in name else f"; if it is an integration: {how_to_install(name)}"
             raise LoadError(
-                f"there is no module {exc.name!r}: install it, or give a file as ./file.py"
+                f"there is no module {exc.name!r}: install it, or give a file as ./file.py{hint}"
             ) from exc
         raise LoadError(f"loading {name} failed with {type(exc).__name__}: {exc}") from exc
 

@@ -1,0 +1,127 @@
+"""The commands on a user's own app, in real processes: collect, train-value, compare, and every clear error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.tiny_models import save_tiny
+
+APP = '''
+"""A walk: each step goes wrong with probability 0.3, for good."""
+import random
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.graph import END, START, MessagesState, StateGraph
+import langgraph_amc as amc
+
+
+class Coin(BaseChatModel):
+    @property
+    def _llm_type(self):
+        return "coin"
+
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        rng = random.Random(f"{amc.current_particle.get().seed}{len(messages)}{messages[0].content}")
+        text = "good" if rng.random() < 0.7 else "bad"
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
+
+
+def graph():
+    coin = Coin()
+    g = StateGraph(MessagesState)
+    g.add_node("think", lambda s: {"messages": [coin.invoke(s["messages"])]})
+    g.add_node("look", lambda s: {"messages": [HumanMessage("ok")]})
+    g.add_edge(START, "think")
+    g.add_edge("think", "look")
+    g.add_conditional_edges("look", lambda s: END if len(s["messages"]) > 8 else "think", ["think", END])
+    return g.compile()
+
+
+def fine(outputs):
+    return all(m.content != "bad" for m in outputs["messages"])
+
+
+def blind(transcripts):
+    return [0.5] * len(transcripts)
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("app")
+    (where / "agent.py").write_text(APP)
+    lines = [{"id": f"t{i}", "input": f"walk {i}", "split": "train" if i < 24 else "test"} for i in range(32)]
+    (where / "tasks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return where
+
+
+def amc(folder: Path, *words: str, check: int = 0) -> subprocess.CompletedProcess[str]:
+    result = subprocess.run(
+        [sys.executable, "-m", "langgraph_amc", *words],
+        cwd=folder,
+        env={**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert result.returncode == check, result.stdout + result.stderr
+    return result
+
+
+APP_OPTIONS = ("agent.py:graph", "--tasks", "tasks.jsonl", "--reward", "agent.py:fine")
+
+
+def test_from_own_app_to_table(folder: Path) -> None:
+    collected = json.loads(
+        amc(folder, "collect", *APP_OPTIONS, "--split", "train", "--store", "runs.sqlite", "-n", "6", "--json").stdout
+    )
+    assert collected["runs"] == 24 * 6
+    assert 0.1 < collected["mean_reward"] < 0.4
+    again = amc(folder, "collect", *APP_OPTIONS, "--split", "train", "--store", "runs.sqlite", "--limit", "1")
+    assert "8 runs on 1 tasks" in again.stdout
+
+    base = save_tiny(folder / "base")
+    report = json.loads(
+        amc(folder, "train-value", "runs.sqlite", "--base", str(base), "--epochs", "4", "--json").stdout
+    )
+    assert report["trajectories"] if "trajectories" in report else report
+    assert (folder / "value" / "amc_value.json").exists()
+
+    options = (*APP_OPTIONS, "--split", "test", "--value", "value", "--resample", "every(1)", "-n", "4")
+    table = amc(folder, "compare", *options).stdout
+    assert "best-of-4" in table
+    assert "not observable" in table
+    found = json.loads(amc(folder, "compare", *options, "--json").stdout)
+    assert found["tasks"] == 8
+    assert found["resamplings"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("compare", "nowhere.py:graph", *APP_OPTIONS[1:], "--value", "agent.py:blind"), "nowhere.py"),
+        (("compare", "agent.py:grap", *APP_OPTIONS[1:], "--value", "agent.py:blind"), "graph"),
+        (("compare", *APP_OPTIONS, "--value", "no-such-folder"), "no-such-folder"),
+        (("compare", *APP_OPTIONS, "--value", "agent.py:blind", "--split", "tset"), "train, test"),
+        (("compare", *APP_OPTIONS, "--value", "agent.py:blind", "--resample", "sometimes(3)"), "sometimes"),
+        (("compare", *APP_OPTIONS, "--value", "agent.py:blind", "--boundary", "thinking"), "think"),
+        (("train-value", "missing.sqlite", "--base", "x"), "missing.sqlite"),
+        (("collect", *APP_OPTIONS[:3], "--reward", "agent.py:nothing"), "nothing"),
+    ],
+)
+def test_mistakes_get_a_clear_error(folder: Path, words: tuple[str, ...], message: str) -> None:
+    result = amc(folder, *words, check=2)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_version(folder: Path) -> None:
+    assert amc(folder, "--version").stdout.strip() == "0.1.0"

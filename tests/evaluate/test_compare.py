@@ -1,0 +1,140 @@
+"""Comparisons on a walk whose optimum is known: honest columns, token budgets, failures."""
+
+from __future__ import annotations
+
+import operator
+import random
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+import langgraph_amc as amc
+from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.evaluate.collect import collect
+from langgraph_amc.evaluate.compare import AMC, BEST_OF_N, SAME_TOKENS, SINGLE, compare
+from langgraph_amc.evaluate.runner import NoRewardError
+from langgraph_amc.runtime.settings import read_settings
+from langgraph_amc.tasks import FinishedRun, Task, TaskSet, as_reward
+from langgraph_amc.trajectories.store import TrajectoryStore
+
+STEPS = 6
+
+
+class Coin(BaseChatModel):
+    """Says ok with probability 0.75, else slip; seeded by the particle, so that a study repeats."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "coin"
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        particle = amc.current_particle.get()
+        assert particle is not None
+        rng = random.Random(f"{particle.seed}-{len(messages)}-{messages[0].content}")
+        message = AIMessage("ok" if rng.random() < 0.75 else "slip")
+        message.usage_metadata = {"input_tokens": len(messages), "output_tokens": 1, "total_tokens": len(messages) + 1}
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+class State(MessagesState):
+    turns: Annotated[int, operator.add]
+
+
+def build(model: BaseChatModel | None = None) -> Any:
+    coin = model or Coin()
+    g = StateGraph(State)
+    g.add_node("think", lambda s: {"messages": [coin.invoke(s["messages"])], "turns": 1})
+    g.add_node("look", lambda s: {"messages": [HumanMessage("noted")]})
+    g.add_edge(START, "think")
+    g.add_edge("think", "look")
+    g.add_conditional_edges("look", lambda s: END if s["turns"] >= STEPS else "think", ["think", END])
+    return g.compile()
+
+
+def unbroken(run: FinishedRun) -> float:
+    return float(all(m.content != "slip" for m in run.messages))
+
+
+def sees_slips(transcript: str) -> float:
+    return 0.01 if "slip" in transcript else 0.9
+
+
+TASKS = TaskSet([Task(f"t{i}", f"walk {i}") for i in range(40)])
+
+
+async def test_amc_beats_best_of_n_where_mistakes_are_final() -> None:
+    app = build()
+    settings = read_settings(app, particles=4, value=sees_slips, resample=amc.every(1))
+    done: list[tuple[int, int]] = []
+    found = await compare(
+        app, TASKS, as_reward(unbroken), settings, seeds=(0, 1), progress=lambda a, b: done.append((a, b))
+    )
+    arms = {arm.name: arm for arm in found.arms}
+    assert set(arms) == {SINGLE, BEST_OF_N, SAME_TOKENS, AMC}
+    single = 0.75**STEPS
+    assert arms[SINGLE].observable.low <= single <= arms[SINGLE].observable.high
+    assert arms[BEST_OF_N].observable.mean == pytest.approx(1 - (1 - single) ** 4, abs=0.12)
+    assert found.difference_observable.low > 0.1
+    assert found.difference_selected.low > 0.1
+    # a perfect judge of final states loses nothing by not seeing the reward
+    assert arms[AMC].selected.mean == arms[AMC].observable.mean
+    assert arms[SAME_TOKENS].tokens == pytest.approx(arms[AMC].tokens, rel=0.1)
+    assert found.resamplings > 1
+    assert done[-1][0] == done[-1][1]
+
+
+async def test_a_blind_value_function_gains_nothing_and_selects_no_oracle() -> None:
+    app = build()
+    settings = read_settings(app, particles=4, value=lambda t: [0.5] * len(t), resample=amc.every(1))
+    found = await compare(app, TASKS, as_reward(unbroken), settings, same_tokens=False)
+    arms = {arm.name: arm for arm in found.arms}
+    assert arms[BEST_OF_N].selected.mean < arms[BEST_OF_N].observable.mean
+    assert abs(found.difference_observable.mean) < 0.25
+    assert SAME_TOKENS not in arms
+
+
+async def test_one_seed_one_result() -> None:
+    app = build()
+    settings = read_settings(app, particles=3, value=sees_slips, resample=amc.every(2))
+    runs = [
+        (await compare(app, TASKS[:5], as_reward(unbroken), settings, concurrency=c)).to_json() for c in (1, 4)
+    ]
+    for run in runs:
+        for arm in run["arms"]:
+            del arm["seconds"]
+    assert runs[0] == runs[1]
+
+
+async def test_failed_runs_earn_nothing_and_are_kept(tmp_path: Any) -> None:
+    class Fragile(Coin):
+        def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatResult:
+            result = super()._generate(messages, *args, **kwargs)
+            if result.generations[0].text == "slip":
+                raise RuntimeError("broken")
+            return result
+
+    app = build(Fragile())
+    with TrajectoryStore(tmp_path / "t.sqlite") as store:
+        collected = await collect(app, TASKS[:6], as_reward(unbroken), store, read_settings(app, particles=4))
+        stored = list(store.trajectories())
+    failures = [t for t in stored if t.status == "failed"]
+    assert collected.runs == len(stored) == 24
+    assert collected.failed == len(failures) > 0
+    assert all(t.outcome == 0.0 and "broken" in (t.error or "") for t in failures)
+
+
+async def test_what_cannot_be_compared_is_refused() -> None:
+    app = build()
+    with pytest.raises(ConfigurationError, match="needs a value function"):
+        await compare(app, TASKS, as_reward(unbroken), read_settings(app))
+    guided = read_settings(app, particles=2, value=sees_slips)
+    with pytest.raises(ConfigurationError, match="no task"):
+        await compare(app, TaskSet(), as_reward(unbroken), guided)
+    with pytest.raises(NoRewardError, match="rewards are missing"):
+        await compare(app, TASKS[:2], as_reward(lambda run: None), guided, same_tokens=False)
+
+
