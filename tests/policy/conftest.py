@@ -1,16 +1,12 @@
 """Fixtures of the policy tests: a real HTTP server and real, tiny, random models."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1]))
-
-from support.openai_server import OpenAIServer
-from support.tiny_models import CHATML_TOOLS, byte_tokenizer, save_tiny, tiny_model
+from tests.support.openai_server import OpenAIServer
+from tests.support.tiny_models import CHATML_TOOLS, byte_tokenizer, save_tiny, tiny_model
 
 
 @pytest.fixture

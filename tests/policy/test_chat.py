@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.tools import tool
 from pydantic import BaseModel
+from tests.support.openai_server import OpenAIServer, ServerError
 
 from langgraph_amc.context import ParticleContext, current_particle
-from langgraph_amc.policy import litellm_chat
+from langgraph_amc.policy import coalesce, litellm_chat
 from langgraph_amc.policy.chat import chat_model
 from langgraph_amc.policy.coalesce import gather_async, share
 from langgraph_amc.policy.usage import UsageCallback
 from langgraph_amc.trajectories.types import Usage
-from support.openai_server import OpenAIServer, ServerError
 
 MODEL = "openai/gpt-4o-mini"
 
@@ -253,6 +253,35 @@ async def test_when_all_waiters_go_the_request_is_cancelled():
     await started.wait()
     [t.cancel() for t in tasks]
     await asyncio.wait_for(cancelled.wait(), 5)
+
+
+async def test_late_callers_extend_the_window_and_nothing_stays_behind():
+    counts = []
+
+    async def run(count):
+        counts.append(count)
+        return [counts] * count
+
+    async def late(i):
+        await asyncio.sleep(0.02 * i)
+        return await gather_async("late", 0.05, run)
+
+    await asyncio.gather(*[late(i) for i in range(4)])
+    assert counts == [4]
+    assert not coalesce._async
+
+
+def test_a_loop_that_closes_leaves_nothing_behind():
+    async def run(count):
+        return [1] * count
+
+    async def main():
+        waiting = asyncio.create_task(gather_async("closing", 10.0, run))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+    asyncio.run(main())
+    assert not coalesce._async
 
 
 async def test_streaming_works_and_counts(server):

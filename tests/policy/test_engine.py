@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.tiny_models import byte_tokenizer, tiny_model
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.engine import BatchEngine
@@ -20,7 +21,6 @@ from langgraph_amc.policy.generation import (
     GenerationRequest,
 )
 from langgraph_amc.policy.kv import KVPool, probe
-from support.tiny_models import byte_tokenizer, tiny_model
 
 KINDS = ("llama", "qwen2", "qwen3", "mistral", "gpt2")
 EOS = 2

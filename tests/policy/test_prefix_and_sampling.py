@@ -106,7 +106,7 @@ def test_streams_differ_by_seed_and_sample_and_repeat():
 
 
 def test_no_stop_string_is_missed_by_the_quick_check():
-    from support.tiny_models import byte_tokenizer
+    from tests.support.tiny_models import byte_tokenizer
 
     codec = TextCodec(byte_tokenizer())
 

@@ -58,39 +58,52 @@ async def _collect(
     window: float,
     run: Callable[[int], Awaitable[Sequence[Any]]],
 ) -> None:
+    try:
+        await _settle(loop, batch, window)
+        del _async[loop, key]
+        waiters = [w for w in batch.waiters if not w.done()]
+        if waiters:
+            await _answer(loop, waiters, run)
+    finally:  # a closing loop cancels this task: nobody may be left waiting
+        if _async.get((loop, key)) is batch:
+            del _async[loop, key]
+        for waiter in batch.waiters:
+            waiter.cancel()
+
+
+async def _settle(loop: asyncio.AbstractEventLoop, batch: _AsyncBatch, window: float) -> None:
+    """Wait until a whole window has passed without a new caller on a loop that keeps time."""
     deadline = loop.time() + _LONGEST * window
-    while True:
+    calm = False
+    while not calm and loop.time() < deadline:
         due = loop.time() + window
         await asyncio.sleep(window)
         calm = len(batch.waiters) == batch.seen and loop.time() - due < window
         batch.seen = len(batch.waiters)
-        if calm or loop.time() >= deadline:
-            break
-    del _async[loop, key]
-    waiters = [w for w in batch.waiters if not w.done()]
-    if not waiters:
-        return
+
+
+async def _answer(
+    loop: asyncio.AbstractEventLoop,
+    waiters: list[asyncio.Future[Any]],
+    run: Callable[[int], Awaitable[Sequence[Any]]],
+) -> None:
     request = loop.create_task(_call(run, len(waiters)))
 
-    def on_cancel(_: asyncio.Future[Any]) -> None:
+    def on_done(_: asyncio.Future[Any]) -> None:
         if all(w.cancelled() for w in waiters):
             request.cancel()
 
     for waiter in waiters:
-        waiter.add_done_callback(on_cancel)
+        waiter.add_done_callback(on_done)
     await asyncio.wait([request])
     if request.cancelled():
-        results: Sequence[Any] = [asyncio.CancelledError()] * len(waiters)
-    elif (error := request.exception()) is not None:
-        results = [error] * len(waiters)
-    else:
-        results = request.result()
+        return
+    error = request.exception()
+    results = [error] * len(waiters) if error is not None else request.result()
     for waiter, result in zip(waiters, results, strict=True):
         if waiter.done():
             continue
-        if isinstance(result, asyncio.CancelledError):
-            waiter.cancel()
-        elif isinstance(result, BaseException):
+        if isinstance(result, BaseException):
             waiter.set_exception(result)
         else:
             waiter.set_result(result)
@@ -119,16 +132,19 @@ def gather_sync(key: str, window: float, run: Callable[[int], Sequence[T]]) -> T
 
 
 def _lead(key: str, batch: list[Future[Any]], window: float, run: Callable[[int], Sequence[Any]]) -> None:
-    deadline = time.monotonic() + _LONGEST * window
-    seen = 0
-    while seen < len(batch) and time.monotonic() < deadline:
-        seen = len(batch)
-        time.sleep(window)
-    with _sync_lock:
-        del _sync[key]
     try:
+        deadline = time.monotonic() + _LONGEST * window
+        seen = 0
+        while seen < len(batch) and time.monotonic() < deadline:
+            seen = len(batch)
+            time.sleep(window)
+        with _sync_lock:
+            del _sync[key]
         results: Sequence[Any] = run(len(batch))
-    except BaseException as error:
+    except BaseException as error:  # an interrupted leader must not leave its followers waiting
+        with _sync_lock:
+            if _sync.get(key) is batch:
+                del _sync[key]
         for future in batch:
             future.set_exception(error)
         return

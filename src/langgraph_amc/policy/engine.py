@@ -89,11 +89,18 @@ class BatchEngine:
     def from_path(cls, path: str | Path, *, device: str | None = None, **options: Any) -> BatchEngine:
         """Load a Hugging Face directory or hub id (safetensors only) and serve it."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging as hf_logging
 
         target = pick_device(device)
         # bfloat16 without hardware support is several times slower than float32 on a CPU.
         dtype = torch.float32 if target.type == "cpu" else "auto"
-        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype, use_safetensors=True)
+        shows_bars = hf_logging.is_progress_bar_enabled()
+        hf_logging.disable_progress_bar()
+        try:
+            model = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype, use_safetensors=True)
+        finally:
+            if shows_bars:
+                hf_logging.enable_progress_bar()
         return cls(model, AutoTokenizer.from_pretrained(str(path)), device=target, **options)
 
     @property

@@ -140,9 +140,7 @@ class ReplayEnvironment:
 
     def _started(self) -> ReplayToken:
         if self._here is None:
-            raise NotStartedError(
-                "the environment has no known state: call reset(task) or restore(token) first"
-            )
+            raise NotStartedError("the environment has no known state: call reset(task) or restore(token) first")
         return self._here
 
     def _compare(self, past: ReplayToken, observation: Any, reward: float, done: bool) -> None:

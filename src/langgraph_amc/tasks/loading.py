@@ -59,9 +59,7 @@ def load_app(spec: str, config: Mapping[str, Any] | None = None) -> Any:
     if _is_builder(found):
         found = found.compile()
     if not isinstance(found, Pregel):
-        raise LoadError(
-            f"{spec} gives {type(found).__name__}, not a compiled graph: end with graph.compile()"
-        )
+        raise LoadError(f"{spec} gives {type(found).__name__}, not a compiled graph: end with graph.compile()")
     return found
 
 
@@ -114,9 +112,7 @@ def _load_module(name: str) -> ModuleType:
     except Exception as exc:
         if isinstance(exc, ModuleNotFoundError) and exc.name and (name + ".").startswith(exc.name + "."):
             hint = "" if "." in name else f"; if it is an integration: {how_to_install(name)}"
-            raise LoadError(
-                f"there is no module {exc.name!r}: install it, or give a file as ./file.py{hint}"
-            ) from exc
+            raise LoadError(f"there is no module {exc.name!r}: install it, or give a file as ./file.py{hint}") from exc
         raise LoadError(f"loading {name} failed with {type(exc).__name__}: {exc}") from exc
 
 
@@ -158,9 +154,7 @@ def _on_path(folder: Path) -> Iterator[None]:
 
 
 def _candidates(found: Any, wanted: str) -> str:
-    public = [
-        n for n in dir(found) if not n.startswith("_") and not isinstance(getattr(found, n), ModuleType)
-    ]
+    public = [n for n in dir(found) if not n.startswith("_") and not isinstance(getattr(found, n), ModuleType)]
     near = difflib.get_close_matches(wanted, public, n=3) or public[:20]
     return f"; it has {', '.join(near)}" if near else ""
 
@@ -186,6 +180,4 @@ def _call_factory(spec: str, factory: Any, config: dict[str, Any]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(factory(config) if required else factory())
-    raise LoadError(
-        f"{spec} is an async factory: load it outside the event loop, or await it and pass the app"
-    )
+    raise LoadError(f"{spec} is an async factory: load it outside the event loop, or await it and pass the app")

@@ -78,9 +78,7 @@ class RewardFunction:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(self.aevaluate(run))
-        raise ConfigurationError(
-            f"{_name(self.function)} is async: await aevaluate(run) inside an event loop"
-        )
+        raise ConfigurationError(f"{_name(self.function)} is async: await aevaluate(run) inside an event loop")
 
     async def aevaluate(self, run: FinishedRun) -> RewardResult:
         """Evaluate one run; a function that blocks runs in a thread."""
@@ -143,9 +141,7 @@ def as_reward(fn: Callable[..., Any], *, key: str | None = None) -> RewardFuncti
             f"{_name(fn)} requires {', '.join(unknown)}: an evaluator takes {', '.join(_EVALUATOR)}; "
             "bind the rest with functools.partial"
         )
-    if not by_keyword and (
-        len(required) > 1 or not parameters or parameters[0].kind is parameters[0].KEYWORD_ONLY
-    ):
+    if not by_keyword and (len(required) > 1 or not parameters or parameters[0].kind is parameters[0].KEYWORD_ONLY):
         raise ConfigurationError(
             f"{_name(fn)} must take one finished run, or an evaluator's {', '.join(_EVALUATOR)} by name; "
             "an evaluator of (run, example) is written as one of (inputs, outputs, reference_outputs)"

@@ -108,9 +108,7 @@ class TaskSet(Sequence[Task]):
         """
         if not fractions or min(fractions.values()) < 0 or abs(sum(fractions.values()) - 1) > 1e-9:
             raise TaskError(f"split fractions are not negative and sum to 1, got {dict(fractions)}")
-        return TaskSet(
-            replace(task, split=_at(fractions, _uniform("split", seed, task.id))) for task in self._tasks
-        )
+        return TaskSet(replace(task, split=_at(fractions, _uniform("split", seed, task.id))) for task in self._tasks)
 
     def take(self, n: int, seed: int | None = None) -> TaskSet:
         """``n`` tasks in their order: the first ones, or with a seed a random choice by id.
@@ -203,6 +201,4 @@ def _at(fractions: Mapping[str, float], u: float) -> str:
         edge += fraction
         if u < edge:
             return name
-    return next(
-        name for name in reversed(list(fractions)) if fractions[name] > 0
-    )  # rounding: the sum was < u
+    return next(name for name in reversed(list(fractions)) if fractions[name] > 0)  # rounding: the sum was < u

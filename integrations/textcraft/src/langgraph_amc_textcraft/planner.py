@@ -74,8 +74,6 @@ def _actions(book: RecipeBook, goal: str, choices: _Choices) -> list[str]:
     actions = [f"get {amount} {spoken(item)}" for item, amount in sorted(fetched.items())]
     for item in reversed(crafts):
         recipe = book.recipes[item][choices.get(item, 0)]
-        parts = [
-            (n, book.tags[name][choices.get(name, 0)] if name in book.tags else name) for n, name in recipe.parts
-        ]
+        parts = [(n, book.tags[name][choices.get(name, 0)] if name in book.tags else name) for n, name in recipe.parts]
         actions += [craft_text(recipe.count, item, parts)] * crafts[item]
     return actions

@@ -142,9 +142,12 @@ def build_book(recipes: Iterable[Recipe], tags: Mapping[str, tuple[str, ...]]) -
         else:
             depth[name] = min((1 + max(depth[p] for _, p in r.parts) for r in book.get(name, ())), default=0)
     return RecipeBook(
-        MappingProxyType(book), MappingProxyType(dict(tags)), frozenset(known - tags.keys()),
-        MappingProxyType(depth), order,
-    )  # fmt: skip
+        recipes=MappingProxyType(book),
+        tags=MappingProxyType(dict(tags)),
+        items=frozenset(known - tags.keys()),
+        depth=MappingProxyType(depth),
+        order=order,
+    )
 
 
 def _closure(names: Iterable[str], needs: Mapping[str, set[str]]) -> set[str]:
@@ -243,7 +246,7 @@ def _recipe(output: str, count: int, cells: _Cells) -> Recipe:
 
 
 def _data(kind: str) -> Any:
-    """One file of the data; the package's own loader reads all forty of a version."""
+    """One file of the data; the package's own loader reads all of a version."""
     data = files("minecraft_data") / "data" / "data"
     folder = json.loads((data / "dataPaths.json").read_text("utf-8"))["pc"][VERSION][kind]
     return json.loads((data / folder / f"{kind}.json").read_text("utf-8"))

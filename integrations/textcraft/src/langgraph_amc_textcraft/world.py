@@ -50,7 +50,7 @@ class TextCraftTask:
     @classmethod
     def of(cls, data: TextCraftTask | Mapping[str, Any]) -> TextCraftTask:
         """A task from its fields, for example out of a graph's state."""
-        if isinstance(data, cls):
+        if isinstance(data, TextCraftTask):
             return data
         try:
             return cls(**data)
