@@ -32,34 +32,41 @@ if TYPE_CHECKING:
     from langgraph_amc.demo.crafting import CraftingTask
 
 ROLES = ("system", "user", "assistant", "tool")
-END = "<|im_end|>"
+PAD, UNKNOWN, END = "<pad>", "<unk>", "<|im_end|>"
 WORDS = (
     "Goal: Recipes: Other: Stock: Inventory: Thought: Action: , : any or unlimited using get craft inventory "
     "Got Crafted left Not enough Cannot Missing No recipe for that Unknown action empty"
-).split()
+)
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 ROPE_THETA = 1e5  # slow enough that content can be matched across a whole transcript
-SMALL = Shape(recipes=(2, 3), distractors=(1, 2), plan_steps=(3, 7))
+SMALL = Shape(recipes=(2, 3), plan_steps=(3, 7))
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """A word-level tokenizer in which each ChatML header is one token and commas stand alone."""
-    specials = ["<pad>", "<unk>", END, *(f"<|im_start|>{role}\n" for role in ROLES)]
-    words = [*WORDS, *map(str, range(41)), *(f"r{k}" for k in range(1, 16)), *TAGS, *BASE, *CRAFTED]
+    specials = [PAD, UNKNOWN, END, *(f"<|im_start|>{role}\n" for role in ROLES)]
+    words = [
+        *WORDS.split(),
+        *map(str, range(41)),
+        *(f"r{k}{b}" for k in range(1, 8) for b in ("", "b")),
+        *TAGS,
+        *BASE,
+        *CRAFTED,
+    ]
     vocab = {word: i for i, word in enumerate(dict.fromkeys([*specials, *words]))}
-    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(","), "isolated"), pre_tokenizers.WhitespaceSplit()]
     )
     tokenizer.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        unk_token="<unk>",
+        pad_token=PAD,
+        unk_token=UNKNOWN,
         eos_token=END,
         clean_up_tokenization_spaces=False,
         padding_side="left",
@@ -188,7 +195,7 @@ def batches(
             )
             task = make_task(seed, stock="unlimited" if rng.random() < 0.25 else "finite", shape=shape)
             late = done > args.late
-            slips = Slips(args.wasteful, args.harmless) if late else Slips(0.12, 0.06)
+            slips = Slips(args.wasteful, args.harmless) if late else Slips(0.15, 0.08)
             pool.append(encode(vocab, task, demonstrate(task, rng, slips), late, args.observed))
         pool.sort(key=lambda e: len(e[0]))
         groups: list[list[tuple[list[int], list[float]]]] = [[]]

@@ -12,9 +12,9 @@ from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from tests.support.graphs import CASES, Case
 
 import langgraph_amc as amc
-from tests.support.graphs import CASES, Case
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 
@@ -131,9 +131,7 @@ async def test_async_sqlite(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["conditional", "create_agent", "subgraph_inherited", "send"])
-@pytest.mark.parametrize(
-    "mode", ["values", "updates", ["updates", "values"], "messages", "checkpoints", "tasks"]
-)
+@pytest.mark.parametrize("mode", ["values", "updates", ["updates", "values"], "messages", "checkpoints", "tasks"])
 @pytest.mark.parametrize("subgraphs", [False, True])
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_streams_equal_plain(name: str, mode: Any, subgraphs: bool, version: str) -> None:
@@ -156,12 +154,8 @@ def shape(event: Any) -> str:
     if isinstance(event, BaseMessage):
         return f"{type(event).__name__} {event.content!r}"
     if isinstance(event, dict):
-        keys = {
-            k: v for k, v in event.items() if k in ("messages", "log", "n", "done", "next", "name", "values")
-        }
-        return str(
-            {k: shape(v) for k, v in keys.items()} or sorted(k for k in event if not k.startswith("l"))
-        )
+        keys = {k: v for k, v in event.items() if k in ("messages", "log", "n", "done", "next", "name", "values")}
+        return str({k: shape(v) for k, v in keys.items()} or sorted(k for k in event if not k.startswith("l")))
     if isinstance(event, list):
         return str([shape(e) for e in event])
     return event.split(":")[0] if isinstance(event, str) else str(event)

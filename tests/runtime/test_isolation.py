@@ -17,13 +17,10 @@ from langchain_core.tools import tool
 from langgraph.cache.memory import InMemoryCache as NodeCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_store
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy
-
-import langgraph_amc as amc
-from langgraph_amc.runtime.isolation import OverlayStore, SaltedCache
 from tests.runtime.support import (
     ASK,
     THREAD,
@@ -37,6 +34,9 @@ from tests.runtime.support import (
     texts,
     turn_of,
 )
+
+import langgraph_amc as amc
+from langgraph_amc.runtime.isolation import OverlayStore, SaltedCache
 
 
 def wrapped(app: Any, **settings: Any) -> Any:

@@ -10,10 +10,10 @@ import pytest
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
+from tests.runtime.support import ASK, THREAD, agent, by_digits, by_hash, seeded, texts
 
 import langgraph_amc as amc
 from langgraph_amc.smc import SelectionError, WeightError
-from tests.runtime.support import ASK, THREAD, agent, by_digits, by_hash, seeded, texts
 
 GUIDED = {"particles": 4, "value": by_digits, "seed": 1}
 
@@ -100,7 +100,7 @@ def test_a_value_needs_a_transcript() -> None:
 )
 def test_a_value_function_must_answer(answer: Any) -> None:
     app = amc.wrap(agent(seeded()), particles=3, value=lambda t: answer(len(t)), resample=amc.every(1))
-    with pytest.raises(amc.AMCError, match="value function|number|NaN"):
+    with pytest.raises(amc.AMCError, match=r"value function|number|NaN"):
         app.invoke(ASK)
 
 

@@ -83,9 +83,9 @@ def test_at_most_the_target_so_that_the_trigger_fires():
         assert effective_sample_size(solved * ratio) <= 4.0
 
 
-@given(spreads, st.floats(1e-3, 1e3))
+@given(spreads.map(lambda x: x.round(2)), st.floats(1e-3, 1e3))
 def test_a_change_of_unit_does_not_change_the_weights(ratio, unit):
-    target = ess_target(0.4, max_sharpness=1e9)
+    target = ess_target(0.4123, max_sharpness=1e9)  # no number of ties has exactly this ESS
     one, two = target.sharpness(ratio), target.sharpness(ratio * unit)
     if 1e9 not in (one, two) and np.ptp(ratio) > 1e-3:
         np.testing.assert_allclose(two * unit, one, rtol=1e-6)

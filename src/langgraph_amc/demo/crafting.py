@@ -59,9 +59,9 @@ class Recipe:
 class CraftingTask:
     """One task: make one ``goal`` within ``step_limit`` steps.
 
-    ``recipes`` are listed dependents first, those nobody needs at the end. ``tags`` maps a tag to the items
-    that satisfy it. ``supply`` are the base items and how often each can be had; with ``stock="unlimited"``
-    only the names count.
+    ``recipes`` are listed dependents first; after the needed ones come their rivals in the same order, which
+    nobody needs and which eat the same parts. ``tags`` maps a tag to the items that satisfy it. ``supply`` are
+    the base items and how often each can be had; with ``stock="unlimited"`` only the names count.
     """
 
     task_id: str
@@ -84,9 +84,15 @@ class CraftingTask:
         return tuple(needed)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of each recipe: r1, r2, ... for the needed ones, r1b, r2b, ... for their rivals."""
+        n = len(self.needed)
+        return tuple(f"r{k + 1}" if k < n else f"r{k - n + 1}b" for k in range(len(self.recipes)))
+
+    @property
     def prompt(self) -> str:
         """The first user message: goal, recipes, tags and stock."""
-        book = [f"r{k} : {recipe.text}" for k, recipe in enumerate(self.recipes, 1)]
+        book = [f"{label} : {recipe.text}" for label, recipe in zip(self.labels, self.recipes, strict=True)]
         n = len(self.needed)
         lines = [f"Goal: {self.goal}", "Recipes:", *book[:n], "Other:", *book[n:]]
         lines += [f"any {tag} : {' or '.join(members)}" for tag, members in self.tags]
@@ -191,11 +197,12 @@ class CraftingEnv:
 
         A refused action costs a step and changes nothing else; the observation says why.
         """
-        if self.task is not None and self._done:
+        limit = self.task.step_limit
+        if self._done:
             raise CraftingError("the episode is over; call reset(task) to start another")
         observation, valid = self._apply(parse_action(action))
         self._steps += 1
-        self._done = self.success or self._steps >= self.task.step_limit
+        self._done = self.success or self._steps >= limit
         info = {"success": self.success, "valid": valid, "steps_left": self.steps_left}
         return observation, float(self.success), self._done, info
 

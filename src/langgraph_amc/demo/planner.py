@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from langgraph_amc.demo.crafting import CraftingEnv, CraftingTask, craft_text
+from langgraph_amc.demo.crafting import CraftingEnv, CraftingTask, Recipe, craft_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,38 +96,47 @@ def demonstrate(
             actions = plan(task, env.held, endless)
             assert actions is not None  # endless stock always allows a plan
         action, slip = actions[0], False
+        rival = _rival(env, action)
         draw = rng.random()
-        if draw < slips.wasteful:
-            action, slip = _wasteful(env, rng), True
-        elif draw < slips.wasteful + slips.harmless:
+        if draw < slips.wasteful and rival is not None:
+            action, slip = rival, True
+        elif draw > 1.0 - slips.harmless:
             action, slip = _harmless(env, actions, rng), True
         # a recipe's craft follows its gets, so the next craft of the plan tells what is being made
         craft = action if action.startswith("craft") else next(a for a in actions if a.startswith("craft"))
         made = craft.split()[2]
-        number = next(k for k, recipe in enumerate(task.recipes, 1) if recipe.output == made)
+        label = next(x for x, r in zip(task.labels, task.recipes, strict=True) if r.output == made)
         observation, _, _, _ = env.step(action)
-        steps.append(DemoStep(f"r{number} {made}", action, observation, slip))
+        steps.append(DemoStep(f"{label} {made}", action, observation, slip))
     return steps
 
 
-def _wasteful(env: CraftingEnv, rng: random.Random) -> str:
-    """A craft that nothing on the way to the goal asks for; mostly one that is possible now, if there is one."""
-    tags, held, needed = dict(env.task.tags), env.held, env.task.needed
-    possible, impossible = [], []
-    for recipe in env.task.recipes:
-        if recipe in needed:
-            continue
-        parts = tuple((n, max(tags.get(name, (name,)), key=lambda i: held[i])) for n, name in recipe.parts)
-        group = possible if all(held[item] >= n for n, item in parts) else impossible
-        group.append(craft_text(recipe.count, recipe.output, parts))
-    return rng.choice(possible if possible and (not impossible or rng.random() < 0.75) else impossible)
+def _rival(env: CraftingEnv, action: str) -> str | None:
+    """The possible craft that eats the parts of the recipe which ``action`` is about to apply."""
+    needed = env.task.needed
+    for recipe, rival in zip(needed, env.task.recipes[len(needed) :], strict=False):
+        if action.startswith(f"craft {recipe.count} {recipe.output} "):
+            craft, possible = _with_held(env, rival)
+            return craft if possible else None
+    return None
+
+
+def _with_held(env: CraftingEnv, recipe: Recipe) -> tuple[str, bool]:
+    """The craft of ``recipe`` with the tag members held most, and whether it is possible now."""
+    tags, held = dict(env.task.tags), env.held
+    parts = tuple((n, max(tags.get(name, (name,)), key=lambda i: held[i])) for n, name in recipe.parts)
+    return craft_text(recipe.count, recipe.output, parts), all(held[item] >= n for n, item in parts)
 
 
 def _harmless(env: CraftingEnv, actions: list[str], rng: random.Random) -> str:
-    """A slip that wastes only a step: a look into the bag, a later action too early, an odd fetch."""
+    """A slip that wastes only a step: a look, a later action too early, an odd fetch, a craft without the parts."""
     kind = rng.random()
-    if kind < 0.25:
-        return "inventory"
-    if kind < 0.6 and len(actions) > 1:
+    crafts = [_with_held(env, recipe) for recipe in env.task.recipes]
+    impossible = [craft for craft, possible in crafts if not possible]
+    if kind < 0.4 and impossible:
+        return rng.choice(impossible)
+    if kind < 0.7 and len(actions) > 1:
         return rng.choice(actions[1:])
-    return f"get {rng.randint(1, 2)} {rng.choice(list(env.left))}"
+    if kind < 0.85:
+        return f"get {rng.randint(1, 2)} {rng.choice(list(env.left))}"
+    return "inventory"

@@ -13,22 +13,27 @@ from dataclasses import dataclass, replace
 from langgraph_amc.demo.crafting import CraftingError, CraftingTask, Recipe, Stock
 from langgraph_amc.demo.planner import plan
 
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 TAGS: dict[str, tuple[str, ...]] = {
     "wood": ("oak", "pine", "birch", "cedar"),
     "metal": ("iron", "copper", "tin", "zinc"),
     "rock": ("granite", "basalt", "slate", "flint"),
     "cloth": ("wool", "linen", "silk", "cotton"),
 }
-BASE: tuple[str, ...] = tuple(item for members in TAGS.values() for item in members) + tuple(
+BASE: tuple[str, ...] = tuple(item for members in TAGS.values() for item in members) + _words(
     "clay sand coal salt wax resin reed bone shell amber quartz chalk leather feather straw bark moss honey "
-    "oil dye ash pearl ruby jade".split()
+    "oil dye ash pearl ruby jade"
 )
-CRAFTED: tuple[str, ...] = tuple(
+CRAFTED: tuple[str, ...] = _words(
     "plank rod gear wheel axle frame panel hinge latch bolt nail spring chain hook ring wire pipe valve "
     "pump gauge lens mirror lamp lantern candle torch kettle pot bowl cup jar bottle barrel crate chest "
     "basket bag rope net sail mast rudder oar raft cart sled ladder stool table shelf door gate fence bell "
     "drum flute harp lute whistle clock compass map scale loom spindle anvil hammer saw chisel drill wrench "
-    "shovel rake sickle bucket".split()
+    "shovel rake sickle bucket"
 )
 _SPLIT_SIZE = 1_000_000_000
 SPLITS: dict[str, range] = {
@@ -39,12 +44,11 @@ SPLITS: dict[str, range] = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What tasks look like: how many recipes, distractors and plan steps, how scarce the stock is."""
+    """What tasks look like: how many needed recipes and plan steps, how scarce the stock is."""
 
     recipes: tuple[int, int] = (4, 6)
-    distractors: tuple[int, int] = (3, 4)
     plan_steps: tuple[int, int] = (7, 12)
-    slack: tuple[float, float, float] = (0.75, 0.2, 0.05)  # chances of 0, 1, 2 spare pieces of a base item
+    slack: tuple[float, float, float] = (0.65, 0.25, 0.1)  # chances of 0, 1, 2 spare pieces of a base item
     tag_rate: float = 0.4
     extra_steps: int = 5
 
@@ -91,7 +95,7 @@ def _draw(rng: random.Random, seed: int, task_id: str, stock: Stock, shape: Shap
         need.update({tags[0][1][0]: need.pop(tag)})
         for other in tags[0][1][1:]:
             need.setdefault(other, 0)
-    recipes = (*needed, *_distractors(rng, needed, names, dict(tags), shape))
+    recipes = (*needed, *_rivals(rng, needed, names, dict(tags)))
     supply = [(item, max(1, n + rng.choices((0, 1, 2), shape.slack)[0])) for item, n in need.items()]
     rng.shuffle(supply)
     task = CraftingTask(task_id, seed, needed[0].output, recipes, tags, tuple(supply), stock, 0)
@@ -162,14 +166,13 @@ def _base_need(needed: list[Recipe]) -> Counter[str]:
     return need
 
 
-def _distractors(
-    rng: random.Random, needed: list[Recipe], names: list[str], tags: dict[str, tuple[str, ...]], shape: Shape
+def _rivals(
+    rng: random.Random, needed: list[Recipe], names: list[str], tags: dict[str, tuple[str, ...]]
 ) -> list[Recipe]:
-    """Recipes nobody needs that eat some of the parts of one that is needed."""
-    recipes = []
-    for output in names[: rng.randint(*shape.distractors)]:
-        victim = rng.choice(needed)
+    """For each needed recipe one that nobody needs and that eats some of the same parts."""
+    rivals = []
+    for victim, output in zip(needed, names, strict=False):
         parts = rng.sample(victim.parts, min(len(victim.parts), rng.choice((1, 1, 1, 2))))
         eaten = [(rng.randint(1, n), tags[name][0] if name in tags else name) for n, name in parts]
-        recipes.append(_recipe(rng, output, rng.choice((1, 1, 2)), eaten))
-    return recipes
+        rivals.append(_recipe(rng, output, rng.choice((1, 1, 2)), eaten))
+    return rivals

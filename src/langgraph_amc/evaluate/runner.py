@@ -11,9 +11,9 @@ from typing import Any
 
 from langgraph_amc.errors import AMCError
 from langgraph_amc.runtime.engine import AsyncEngine
-from langgraph_amc.runtime.particle import messages_of
+from langgraph_amc.runtime.record import messages_of
 from langgraph_amc.runtime.result import AMCResult, ParticleReport
-from langgraph_amc.runtime.run import TASK_KEY, StreamRequest, run_stream
+from langgraph_amc.runtime.run import TASK_KEY, StreamRequest, call_config, run_stream
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction
 from langgraph_amc.tasks.task import Task
@@ -106,9 +106,8 @@ async def run_jobs(
 async def _run(app: Any, job: Job, reward: RewardFunction) -> Outcome:
     record: list[AMCResult] = []
     settings = replace(job.settings, seed=run_seed(job.seed, job.task))
-    request = StreamRequest(
-        app, settings, job.task.input, {"configurable": {TASK_KEY: job.task}}, {"stream_mode": "values"}
-    )
+    config = call_config(app, {"configurable": {TASK_KEY: job.task}})
+    request = StreamRequest(app, settings, job.task.input, config, {"stream_mode": "values"})
     try:
         async for _ in run_stream(request, AsyncEngine(), record.append):
             pass

@@ -145,7 +145,7 @@ class ThreadEngine:
 
     async def close(self, run: Any) -> None:
         while inspect.getgeneratorstate(run) == inspect.GEN_RUNNING:
-            time.sleep(0.001)  # Ctrl-C left a thread that is stepping it to its next edge
+            time.sleep(0.001)  # noqa: ASYNC251 - no loop here. Ctrl-C left a thread that is stepping it to its next edge
         try:
             if run.gi_frame is not None and inspect.getgeneratorstate(run) == inspect.GEN_SUSPENDED:
                 run.throw(GraphInterrupt())
@@ -167,6 +167,9 @@ class ThreadEngine:
                 self.stopping = any(future.exception() is not None for future in ended)
             except BaseException:  # Ctrl-C arrives here, in the main thread
                 self.stopping = True
+                for job in todo:
+                    if inspect.getcoroutinestate(job) == inspect.CORO_CREATED:
+                        job.close()
                 raise
         return [future.result() for future in futures]
 

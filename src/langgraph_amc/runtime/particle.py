@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
-from langchain_core.runnables.config import merge_configs
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.errors import ParentCommand
 from langgraph.types import All, Command
@@ -23,8 +24,8 @@ from langgraph_amc.context import ParticleContext, current_particle
 from langgraph_amc.runtime.boundaries import Boundary, Edge, ModelCalls, before_model
 from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.isolation import OverlayStore
+from langgraph_amc.runtime.record import Record
 from langgraph_amc.runtime.saver import ParticleSaver
-from langgraph_amc.tasks.rewards import step_reward
 from langgraph_amc.trajectories.transcript import Transcript, TranscriptBuilder
 from langgraph_amc.trajectories.types import Status
 
@@ -50,6 +51,7 @@ class Launch:
     kept_modes: frozenset[str]
     boundary: Boundary
     transcript: Transcript | None
+    needs_text: bool
     recursion_limit: int
     start_id: str | None
     base_step: int
@@ -62,7 +64,8 @@ class Launch:
 
     def first_record(self, state: Any) -> Record:
         """The record of a run that has only its first state."""
-        return Record(None if self.transcript is None else TranscriptBuilder(self.transcript)).extend(state)
+        builder = None if self.transcript is None else TranscriptBuilder(self.transcript)
+        return Record(builder, needed=self.needs_text).extend(state)
 
     def stops_at(self, edge: Edge) -> bool:
         """Whether a static breakpoint ends the run at this edge."""
@@ -73,39 +76,29 @@ class Launch:
         )
 
 
+class StepsLeft(int):
+    """A recursion limit for a clone, which enters in the middle of a run.
+
+    LangGraph finds the last step as ``step + limit + 1``, where ``step`` is the one it enters at, and hands
+    the limit on to subgraphs, which count from their own beginning. So the first to add, the clone itself,
+    gets what is left of the limit, and everybody else the limit.
+    """
+
+    _used: int
+
+    def __new__(cls, limit: int, used: int) -> StepsLeft:
+        left = super().__new__(cls, limit)
+        left._used = used
+        return left
+
+    def __radd__(self, step: int) -> int:
+        used, self._used = self._used, 0
+        return step + int(self) - used
+
+
 def untracked_channels(app: Any) -> frozenset[str]:
     """Channels that no checkpoint holds, so that a clone must be handed them."""
     return frozenset(name for name, channel in app.channels.items() if isinstance(channel, UntrackedValue))
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Transcript and step rewards so far; immutable, so a clone shares its parent's."""
-
-    builder: TranscriptBuilder | None = None
-    """``None`` where the state cannot be written as text; segments are then empty."""
-    segments: tuple[str, ...] = ()
-    rewards: tuple[float, ...] = ()
-    messages: int = 0
-    """How many messages the last state had; their rewards are booked."""
-
-    @property
-    def empty(self) -> bool:
-        return not self.segments
-
-    def extend(self, state: Any) -> Record:
-        """The record after one more state."""
-        builder = None if self.builder is None else self.builder.extend(state)
-        segments = (*self.segments, "") if builder is None else builder.segments
-        messages = messages_of(state)
-        rewards = () if self.empty else (*self.rewards, step_reward(messages[self.messages :]))
-        return Record(builder, segments, rewards, len(messages))
-
-
-def messages_of(state: Any) -> tuple[Any, ...]:
-    """The messages of a state, wherever LangGraph apps keep them by convention."""
-    found = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", state)
-    return tuple(found) if isinstance(found, list | tuple) else ()
 
 
 @dataclass(slots=True, eq=False)
@@ -189,11 +182,14 @@ class Particle:
     async def advance(self, until: int | None) -> None:
         """Run on to boundary ``until`` (``None``: to the end)."""
         token = current_particle.set(self.launch.identity(self.name))
+        # what the graph around the call hands on is in the launch's config already
+        around = var_child_runnable_config.set(None)
         engine = self.launch.engine
         try:
             while not self.done and not engine.stopping and (until is None or self.boundary < until):
                 await self._to_next_edge()
         finally:
+            var_child_runnable_config.reset(around)
             current_particle.reset(token)
 
     async def prune(self) -> None:
@@ -208,26 +204,23 @@ class Particle:
 
     def _open(self) -> Any:
         launch = self.launch
-        observed: RunnableConfig = {"callbacks": [self.calls]}
+        config: RunnableConfig = {**launch.config, "callbacks": _with_handler(launch.config, self.calls)}
         if launch.alone:
-            return launch.engine.open(launch.app, self.input, merge_configs(launch.config, observed), launch.options)
+            return launch.engine.open(launch.app, self.input, config, launch.options)
         app = copy.copy(launch.app)
         app.checkpointer = self.saver
         app.cache = None
         if self.store is not None:
             app.store = self.store
         head = self.saver.head(launch.thread_id)
-        limit = launch.recursion_limit
-        configurable = launch.config["configurable"]
         if self._entry is not None and head is not None:
-            limit = max(1, launch.base_step + launch.recursion_limit - head.metadata["step"])
-            configurable = {k: v for k, v in configurable.items() if k != "checkpoint_id"}
+            config["recursion_limit"] = StepsLeft(launch.recursion_limit, head.metadata["step"] - launch.base_step)
+            configurable = {k: v for k, v in launch.config["configurable"].items() if k != "checkpoint_id"}
             if self.input is None:
                 # a clone goes on, it does not resume: a subgraph with a memory of its own would otherwise
                 # ignore the input it is about to get
                 configurable["__pregel_resuming"] = False
-        config = merge_configs(launch.config, observed, {"recursion_limit": limit})
-        config["configurable"] = configurable
+            config["configurable"] = configurable
         return launch.engine.open(app, self.input, config, launch.options)
 
     def _reentry_input(self) -> Any:
@@ -297,10 +290,11 @@ class Particle:
         if not self._started:
             # boundary 0: the last edge before the first model call, or the first the predicate names
             if launch.boundary is not before_model:
-                self.record, self._started = launch.first_record(self.state), at_boundary
+                self._first(self.state)
+                self._started = at_boundary
                 return False
             if not self.calls.nodes:
-                self.record = launch.first_record(self.state)
+                self._first(self.state)
                 return False
             self._started = True
         if not at_boundary:
@@ -309,19 +303,31 @@ class Particle:
         self.boundary += 1
         return True
 
+    def _first(self, state: Any) -> None:
+        self.record, self._moved = self.launch.first_record(state), False
+
     def _cut(self) -> None:
         """Close the current segment: stream events, transcript and step reward."""
-        moved, self._moved = self._moved, False
         self.lineage = (*self.lineage, tuple(self._segment))
         self._segment = []
         if self.record.empty:
-            self.record = self.launch.first_record(self.state)
-        elif moved:
-            self.record = self.record.extend(self.state)
+            if self.state is not None:  # None: it failed before its first state
+                self._first(self.state)
+        elif self._moved:
+            self.record, self._moved = self.record.extend(self.state), False
 
     def _end(self, status: Status) -> None:
         self._cut()
         self.status, self._run = status, None
+
+
+def _with_handler(config: RunnableConfig, handler: BaseCallbackHandler) -> Any:
+    callbacks = config.get("callbacks")
+    if isinstance(callbacks, BaseCallbackManager):
+        manager = callbacks.copy()
+        manager.add_handler(handler, inherit=True)
+        return manager
+    return [*(callbacks or ()), handler]
 
 
 def _parse(raw: Any) -> tuple[tuple[str, ...], str, Any]:

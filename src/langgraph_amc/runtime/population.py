@@ -13,7 +13,8 @@ from langgraph_amc.context import ParticleContext
 from langgraph_amc.errors import AMCError
 from langgraph_amc.runtime.cells import Packed, freeze
 from langgraph_amc.runtime.isolation import OverlayStore
-from langgraph_amc.runtime.particle import Event, Launch, Particle, messages_of
+from langgraph_amc.runtime.particle import Event, Launch, Particle
+from langgraph_amc.runtime.record import messages_of
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.smc import Arrival
 from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import os
 import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from langchain_core.globals import get_llm_cache
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.errors import ParentCommand
 from langgraph.types import Command
@@ -23,26 +25,21 @@ from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.isolation import salted_llm_cache
 from langgraph_amc.runtime.particle import MODES, Event, Launch, Particle, untracked_channels
 from langgraph_amc.runtime.population import AppPopulation, Scorer, particle_identity
-from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport, collapse_warning
+from langgraph_amc.runtime.recording import book, report, result
+from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.runtime.settings import Settings
-from langgraph_amc.smc import (
-    Candidate,
-    Final,
-    Finished,
-    Resampled,
-    Scored,
-    SelectionError,
-    Weighted,
-    never,
-    particle_filter,
-)
-from langgraph_amc.smc import Event as FilterEvent
-from langgraph_amc.tasks.task import Task
-from langgraph_amc.trajectories.types import Trajectory, Usage
+from langgraph_amc.smc import Candidate, Final, Finished, SelectionError, particle_filter
+
+DEFAULT_RECURSION_LIMIT = int(os.environ.get("LANGGRAPH_DEFAULT_RECURSION_LIMIT", "10007"))
+"""LangGraph's own."""
 
 TASK_KEY = "amc_task"
 """Key of ``config["configurable"]`` under which the task of a run may be passed to its reward."""
+
+
+_TASK = "__pregel_task_id"
+"""In the config of a call that a graph makes to run a part of itself."""
 
 
 class AllParticlesFailedError(AMCError):
@@ -67,6 +64,51 @@ class StreamRequest:
     input: Any
     config: RunnableConfig
     options: dict[str, Any]
+
+
+def call_config(app: Any, config: RunnableConfig | None) -> RunnableConfig:
+    """The caller's config with what LangGraph would add to it from the graph around the call and from the app.
+
+    As there, a config that names a thread or checkpoint of its own has nothing to do with the graph around it.
+    The handlers by which that graph streams are left out: its users would get the tokens of N particles.
+    """
+    given: Any = config or {}
+    bound: Any = app.config or {}
+    around: Any = var_child_runnable_config.get() or {}
+    configurable = {**(bound.get("configurable") or {}), **(given.get("configurable") or {})}
+    if all(configurable.get(key) in (None, {}) for key in _ADDRESS):
+        configurable = {**(around.get("configurable") or {}), **configurable}
+    limits = [c["recursion_limit"] for c in (given, bound, around) if c.get("recursion_limit") is not None]
+    merged: Any = {
+        **{k: v for k, v in around.items() if k == "max_concurrency" and v is not None},
+        **given,
+        "tags": list(dict.fromkeys([*(around.get("tags") or []), *(given.get("tags") or [])])),
+        "metadata": {**(around.get("metadata") or {}), **(given.get("metadata") or {})},
+        "callbacks": _without_streams(_both(around.get("callbacks"), given.get("callbacks"))),
+        "configurable": configurable,
+    }
+    if limits:
+        merged["recursion_limit"] = limits[0]
+    return merged
+
+
+_ADDRESS = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map")
+
+
+def _both(around: Any, given: Any) -> Any:
+    if not around or not given:
+        return given or around
+    return merge_configs({"callbacks": around}, {"callbacks": given})["callbacks"]
+
+
+def _without_streams(callbacks: Any) -> Any:
+    if not isinstance(callbacks, BaseCallbackManager):
+        return callbacks
+    callbacks = callbacks.copy()
+    for handler in [*callbacks.handlers, *callbacks.inheritable_handlers]:
+        if type(handler).__module__.startswith("langgraph.pregel."):
+            callbacks.remove_handler(handler)
+    return callbacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +162,7 @@ async def run_stream(
                     finals = {id(f.particle): f for f in event.result.finals}
                     log_evidence = event.result.log_evidence
                 else:
-                    _book(checks, event)
+                    book(checks, event)
                 for settled in population.settled():
                     for out in emission.event(settled):
                         yield out
@@ -128,17 +170,17 @@ async def run_stream(
         finally:
             await population.prune_all()
     await _hand_over(request, population, winner, root_id)
-    note(_result(population, settings, winner, reports, checks, log_evidence, time.perf_counter() - started))
+    note(result(population, settings, winner, reports, checks, log_evidence, time.perf_counter() - started))
     for segment in winner.lineage[population.emitted :]:
         for settled in segment:
             for out in emission.event(settled):
                 yield out
-    _raise_failure(population, winner)
+    _raise_failure(request, population, winner)
 
 
 def _emission(request: StreamRequest) -> Emission:
     options = request.options
-    nested = "__pregel_task_id" in (request.config.get("configurable") or {})
+    nested = _TASK in request.config["configurable"]
     modes = options.get("stream_mode") or ("values" if nested else request.app.stream_mode)
     single = isinstance(modes, str)
     names: tuple[str, ...] = (modes,) if isinstance(modes, str) else tuple(modes)
@@ -173,12 +215,13 @@ async def _population(request: StreamRequest, engine: Engine, emission: Emission
         engine,
         config,
         thread_id,
-        _particle_options(request.options, emission),
+        _particle_options(request, emission),
         saver is not None and settings.particles == 1,
         frozenset(emission.modes),
         settings.boundary,
         settings.transcript,
-        config.get("recursion_limit", (app.config or {}).get("recursion_limit", 10007)),
+        settings.needs_text,
+        config.get("recursion_limit", DEFAULT_RECURSION_LIMIT),
         None if start is None else start.checkpoint["id"],
         -2 if start is None else start.metadata["step"],
         _nodes(request.options.get("interrupt_before") or app.interrupt_before_nodes),
@@ -202,21 +245,24 @@ async def _population(request: StreamRequest, engine: Engine, emission: Emission
 def _particle_config(request: StreamRequest) -> tuple[RunnableConfig, bool]:
     """The caller's config as particles may have it, and whether the call comes from inside another graph."""
     config: RunnableConfig = {**request.config}
-    configurable = dict(config.get("configurable") or {})
-    nested = "__pregel_task_id" in configurable
+    configurable = dict(request.config["configurable"])
+    nested = _TASK in configurable
     if nested:
         # particles run as roots, not as N copies of the caller's task
         keep = {k: v for k, v in configurable.items() if not k.startswith(("__pregel_", "checkpoint_"))}
         configurable = {**keep, "thread_id": f"amc-{uuid.uuid4().hex}"}
-        config["tags"] = [*(config.get("tags") or []), "nostream"]
     config["configurable"] = configurable
-    config.pop("run_id", None)  # one id cannot name N runs
+    if request.settings.particles > 1:
+        config.pop("run_id", None)  # one id cannot name N runs
     return config, nested
 
 
-def _particle_options(options: Mapping[str, Any], emission: Emission) -> dict[str, Any]:
+def _particle_options(request: StreamRequest, emission: Emission) -> dict[str, Any]:
     dropped = ("stream_mode", "print_mode", "debug", "durability")
-    kept = {k: v for k, v in options.items() if k not in dropped and v is not None}
+    kept = {k: v for k, v in request.options.items() if k not in dropped and v is not None}
+    runtime = request.config["configurable"].get("__pregel_runtime")
+    if runtime is not None and runtime.context is not None:
+        kept.setdefault("context", runtime.context)
     return {**kept, "stream_mode": list(dict.fromkeys((*MODES, *emission.modes)))}
 
 
@@ -225,7 +271,7 @@ def _nodes(nodes: Any) -> Any:
 
 
 def _store(request: StreamRequest) -> Any:
-    runtime = (request.config.get("configurable") or {}).get("__pregel_runtime")
+    runtime = request.config["configurable"].get("__pregel_runtime")
     return request.app.store if runtime is None else runtime.store or request.app.store
 
 
@@ -236,31 +282,6 @@ def _scorer(settings: Settings) -> Scorer | None:
     return value.score if settings.soft_beta is None else functools.partial(value.soft_score, beta=settings.soft_beta)
 
 
-def _book(checks: list[Check], event: FilterEvent[Particle]) -> None:
-    if isinstance(event, Scored):
-        names = tuple(p.name for p in event.particles)
-        checks.append(Check(event.boundary, names, event.values, (), 0.0, 1.0))
-    elif isinstance(event, Weighted) and event.boundary is not None:
-        live = [i for i, p in enumerate(event.particles) if not p.done]
-        if not live:
-            return
-        names = tuple(event.particles[i].name for i in live)
-        values = checks.pop().values if checks and not checks[-1].log_weights else ()
-        weights = tuple(event.log_weights[i] for i in live)
-        checks.append(Check(event.boundary, names, values, weights, event.ess * len(live), event.sharpness))
-    elif isinstance(event, Resampled):
-        last = checks[-1]
-        checks[-1] = Check(
-            last.boundary,
-            last.particles,
-            last.values,
-            last.log_weights,
-            last.ess,
-            last.sharpness,
-            event.ancestors,
-        )
-
-
 def _choose(
     population: AppPopulation,
     finals: Mapping[int, Final[Particle]],
@@ -268,7 +289,7 @@ def _choose(
     rng: np.random.Generator,
 ) -> tuple[Particle, dict[str, ParticleReport]]:
     """The winner, and the reports of all particles by name."""
-    reports = {p.name: _report(p, finals.get(id(p))) for p in population.born}
+    reports = {p.name: report(p, finals.get(id(p))) for p in population.born}
     ended = [p for p in population.born if id(p) in finals]
     alive = [p for p in ended if p.status != "failed"]
     if not alive:
@@ -293,32 +314,8 @@ def _index(chosen: Any, n: int) -> int:
     return int(chosen)
 
 
-def _report(particle: Particle, final: Final[Particle] | None) -> ParticleReport:
-    log_weight = -np.inf if final is None else final.log_weight
-    record = particle.record
-    run_id = particle.launch.identity(particle.name).run_id
-    trajectory = Trajectory(
-        run_id=run_id,
-        particle=particle.name,
-        segments=record.segments or ("",),
-        rewards=record.rewards,
-        outcome=particle.outcome,
-        status=particle.status or "pruned",
-        parent=None if particle.parent is None else particle.parent.name,
-        forked_at=particle.forked_at,
-        log_weight=None if final is None else float(log_weight),
-        values=particle.values if len(particle.values) == len(record.segments) else (),
-        usage=particle.calls.usage,
-        fingerprint="" if particle.launch.transcript is None else particle.launch.transcript.fingerprint,
-        error=None if particle.error is None else f"{type(particle.error).__name__}: {particle.error}",
-    )
-    reward = None if particle.outcome is None else particle.observed
-    value = particle.values[-1] if particle.values else None
-    return ParticleReport(trajectory, particle.output, float(log_weight), reward, value)
-
-
 async def _hand_over(request: StreamRequest, population: AppPopulation, winner: Particle, root_id: str | None) -> None:
-    nested = "__pregel_task_id" in (request.config.get("configurable") or {})
+    nested = _TASK in request.config["configurable"]
     if nested and winner.status == "interrupted":
         raise NestedInterruptError(
             "the winning particle interrupts inside a node of another graph, where its interrupt cannot be "
@@ -328,66 +325,11 @@ async def _hand_over(request: StreamRequest, population: AppPopulation, winner: 
         await commit(winner, population.root.base, root_id)
 
 
-def _result(
-    population: AppPopulation,
-    settings: Settings,
-    winner: Particle,
-    reports: Mapping[str, ParticleReport],
-    checks: Sequence[Check],
-    log_evidence: float | None,
-    seconds: float,
-) -> AMCResult:
-    kept = [p for p in population.born if p.status != "pruned"]
-    usage = sum((p.calls.usage for p in population.born), Usage())
-    return AMCResult(
-        reports[winner.name].trajectory.run_id,
-        population.launch.seed,
-        reports[winner.name],
-        tuple(reports[p.name] for p in kept),
-        tuple(reports[p.name] for p in population.born if p.status == "pruned"),
-        tuple(checks),
-        log_evidence,
-        usage,
-        seconds,
-        tuple(_warnings(population, settings, checks)),
-    )
-
-
-def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Check]) -> list[str]:
-    founders = [p for p in population.born if p.parent is None]
-    found: list[str] = []
-    # the global cache is salted; an answer from a cache although there is none came from the model's own
-    cached = get_llm_cache() is None and any(p.calls.cached for p in founders)
-    collapse = collapse_warning(
-        [p.record.segments for p in founders],
-        [p.calls.parameters for p in founders],
-        cached,
-    )
-    if collapse:
-        found.append(collapse)
-    if shared := set().union(*(p.saver.shared_channels() for p in founders)):
-        found.append(
-            f"the values of {', '.join(sorted(shared))} cannot be copied, so particles share them: keep such "
-            "objects out of the graph's state"
-        )
-    compared = settings.value is not None and settings.particles > 1 and settings.resample != never()
-    if compared and not checks:
-        found.append(
-            "no boundary was reached, so nothing was resampled (best-of-N): runs may be too short for the "
-            "schedule, or the model is not called through LangChain; then name the node: boundary='…'"
-        )
-    if population.unrewarded:
-        found.append(
-            f"{len(population.unrewarded)} reward(s) are missing, the first because {population.unrewarded[0]}"
-        )
-    if failed := [p for p in population.born if p.status == "failed"]:
-        found.append(f"{len(failed)} particle(s) failed, the first with {type(failed[0].error).__name__}")
-    return found
-
-
-def _raise_failure(population: AppPopulation, winner: Particle) -> None:
+def _raise_failure(request: StreamRequest, population: AppPopulation, winner: Particle) -> None:
     if winner.command is not None:
-        raise ParentCommand(winner.command)
+        # a particle is a root, whose parent LangGraph calls ""; in truth it is the graph around
+        around = request.config["configurable"].get("checkpoint_ns", "")
+        raise ParentCommand(replace(winner.command, graph=around))
     if winner.error is None:
         return
     errors = [p.error for p in population.born if p.error is not None]

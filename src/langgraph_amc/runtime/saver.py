@@ -164,7 +164,7 @@ class ParticleSaver(BaseCheckpointSaver):
         """Take a checkpoint of the app's own saver as the root of a namespace."""
         configurable = found.config["configurable"]
         key = (configurable["thread_id"], configurable.get("checkpoint_ns", ""))
-        checkpoint = dict(found.checkpoint)
+        checkpoint: dict[str, Any] = dict(found.checkpoint)
         values = checkpoint.pop("channel_values")
         parent = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
         node = Node(

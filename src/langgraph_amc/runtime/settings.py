@@ -58,6 +58,8 @@ class Settings:
     resampler: Resampler
     seed: int | None
     transcript: Transcript | None
+    needs_text: bool
+    """Whether somebody reads the transcript, so that a state that cannot be written as text is an error."""
     soft_beta: float | None
     """β handed to a value function that knows its exact soft value, else ``None``."""
 
@@ -87,6 +89,7 @@ def read_settings(
         raise ConfigurationError(f"seed is a whole number of at least 0, or None for a fresh one, got {seed!r}")
     if transcript is not None and not isinstance(transcript, Transcript):
         raise ConfigurationError(f"transcript is a Transcript, got {transcript!r}")
+    needs_text = transcript is not None or value is not None
     transcript = transcript if transcript is not None else _default_transcript(app)
     scorer = None if value is None else _value(value, transcript)
     soft = beta if beta is not None and isinstance(scorer, SoftValueFunction) else None
@@ -103,6 +106,7 @@ def read_settings(
         _resampler(resampler),
         seed,
         transcript,
+        needs_text,
         soft,
     )
 
@@ -181,5 +185,6 @@ def _resampler(resampler: Resampler | str) -> Resampler:
     if isinstance(resampler, str) and resampler in RESAMPLERS:
         return RESAMPLERS[resampler]
     if isinstance(resampler, str) or not callable(resampler):
-        raise ConfigurationError(f"resampler is one of {', '.join(sorted(RESAMPLERS))} or a function, got {resampler!r}")
+        names = ", ".join(sorted(RESAMPLERS))
+        raise ConfigurationError(f"resampler is one of {names} or a function, got {resampler!r}")
     return resampler

@@ -14,14 +14,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
-from langchain_core.runnables.config import merge_configs
 from langgraph.pregel import Pregel
 from langgraph.types import GraphOutput
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.runtime.engine import AsyncEngine, ThreadEngine
 from langgraph_amc.runtime.result import AMCOutput, AMCResult
-from langgraph_amc.runtime.run import StreamRequest, run_stream
+from langgraph_amc.runtime.run import StreamRequest, call_config, run_stream
 from langgraph_amc.runtime.settings import Settings, read_settings
 from langgraph_amc.smc import drive
 
@@ -67,7 +66,9 @@ def wrap(app: App, **settings: Any) -> App:
         )
     if isinstance(app, AMCFacade):
         raise ConfigurationError("this app is wrapped already: wrap the original app")
-    wrapper: Any = object.__new__(type(f"AMC{type(app).__name__}", (AMCFacade, type(app)), {}))
+    kind = type(app)
+    # pydantic looks names up in the class's module when it makes the app's schemas
+    wrapper: Any = object.__new__(type(f"AMC{kind.__name__}", (AMCFacade, kind), {"__module__": kind.__module__}))
     wrapper.__dict__.update(app.__dict__)
     wrapper._amc_app = app
     wrapper._amc_settings = read_settings(app, **settings)
@@ -139,7 +140,7 @@ class AMCFacade(Pregel):
         # attributes set on the wrapper (a saver, a store) count, as they would on the app
         app = copy.copy(self._amc_app)
         app.__dict__.update({k: v for k, v in self.__dict__.items() if k in app.__dict__})
-        return StreamRequest(app, self._amc_settings, input, merge_configs(self.config, config), dict(options))
+        return StreamRequest(app, self._amc_settings, input, call_config(app, config), dict(options))
 
     def _amc_note(self, result: AMCResult) -> None:
         _current_result.set(result)

@@ -1,0 +1,126 @@
+"""The record of a run: its checks as they happen, its particles, and what it noticed about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from langchain_core.globals import get_llm_cache
+
+from langgraph_amc.runtime.particle import Particle
+from langgraph_amc.runtime.population import AppPopulation
+from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport, collapse_warning
+from langgraph_amc.runtime.settings import Settings
+from langgraph_amc.smc import Event, Final, Resampled, Scored, Weighted, never
+from langgraph_amc.trajectories.types import Trajectory, Usage
+
+
+def book(checks: list[Check], event: Event[Particle]) -> None:
+    """Enter an event of the filter into the checks."""
+    if isinstance(event, Scored):
+        names = tuple(p.name for p in event.particles)
+        checks.append(Check(event.boundary, names, event.values, (), 0.0, 1.0))
+    elif isinstance(event, Weighted) and event.boundary is not None:
+        live = [i for i, p in enumerate(event.particles) if not p.done]
+        if not live:
+            return
+        names = tuple(event.particles[i].name for i in live)
+        values = checks.pop().values if checks and not checks[-1].log_weights else ()
+        weights = tuple(event.log_weights[i] for i in live)
+        checks.append(Check(event.boundary, names, values, weights, event.ess * len(live), event.sharpness))
+    elif isinstance(event, Resampled):
+        last = checks[-1]
+        checks[-1] = Check(
+            last.boundary,
+            last.particles,
+            last.values,
+            last.log_weights,
+            last.ess,
+            last.sharpness,
+            event.ancestors,
+        )
+
+
+def report(particle: Particle, final: Final[Particle] | None) -> ParticleReport:
+    """One particle at the end; ``final`` is ``None`` for one that was pruned."""
+    log_weight = -np.inf if final is None else final.log_weight
+    record = particle.record
+    run_id = particle.launch.identity(particle.name).run_id
+    trajectory = Trajectory(
+        run_id=run_id,
+        particle=particle.name,
+        segments=record.segments or ("",),
+        rewards=record.rewards,
+        outcome=particle.outcome,
+        status=particle.status or "pruned",
+        parent=None if particle.parent is None else particle.parent.name,
+        forked_at=particle.forked_at,
+        log_weight=None if final is None else float(log_weight),
+        values=particle.values if len(particle.values) == len(record.segments) else (),
+        usage=particle.calls.usage,
+        fingerprint="" if particle.launch.transcript is None else particle.launch.transcript.fingerprint,
+        error=None if particle.error is None else f"{type(particle.error).__name__}: {particle.error}",
+    )
+    reward = None if particle.outcome is None else particle.observed
+    value = particle.values[-1] if particle.values else None
+    return ParticleReport(trajectory, particle.output, float(log_weight), reward, value)
+
+
+def result(
+    population: AppPopulation,
+    settings: Settings,
+    winner: Particle,
+    reports: Mapping[str, ParticleReport],
+    checks: Sequence[Check],
+    log_evidence: float | None,
+    seconds: float,
+) -> AMCResult:
+    """The record of a run whose particles have all ended."""
+    kept = [p for p in population.born if p.status != "pruned"]
+    usage = sum((p.calls.usage for p in population.born), Usage())
+    return AMCResult(
+        reports[winner.name].trajectory.run_id,
+        population.launch.seed,
+        reports[winner.name],
+        tuple(reports[p.name] for p in kept),
+        tuple(reports[p.name] for p in population.born if p.status == "pruned"),
+        tuple(checks),
+        log_evidence,
+        usage,
+        seconds,
+        tuple(_warnings(population, settings, checks)),
+    )
+
+
+def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Check]) -> list[str]:
+    founders = [p for p in population.born if p.parent is None]
+    found: list[str] = []
+    # the global cache is salted; an answer from a cache although there is none came from the model's own
+    cached = get_llm_cache() is None and any(p.calls.cached for p in founders)
+    collapse = collapse_warning(
+        [p.record.segments for p in founders],
+        [p.calls.parameters for p in founders],
+        cached,
+    )
+    if collapse:
+        found.append(collapse)
+    if problem := next((p.record.problem for p in population.born if p.record.problem), None):
+        found.append(f"transcripts end early, because {problem}")
+    if shared := set().union(*(p.saver.shared_channels() for p in founders)):
+        found.append(
+            f"the values of {', '.join(sorted(shared))} cannot be copied, so particles share them: keep such "
+            "objects out of the graph's state"
+        )
+    compared = settings.value is not None and settings.particles > 1 and settings.resample != never()
+    if compared and not checks:
+        found.append(
+            "no boundary was reached, so nothing was resampled (best-of-N): runs may be too short for the "
+            "schedule, or the model is not called through LangChain; then name the node: boundary='…'"
+        )
+    if population.unrewarded:
+        found.append(
+            f"{len(population.unrewarded)} reward(s) are missing, the first because {population.unrewarded[0]}"
+        )
+    if failed := [p for p in population.born if p.status == "failed"]:
+        found.append(f"{len(failed)} particle(s) failed, the first with {type(failed[0].error).__name__}")
+    return found
