@@ -165,3 +165,9 @@ async def test_cancelling_a_call_stops_the_work(model, model_path):
 
 def test_one_engine_per_path(model_path):
     assert get_engine(model_path) is get_engine(str(model_path))
+
+
+async def test_a_path_that_is_no_model_says_so(tmp_path):
+    litellm = load_litellm()
+    with pytest.raises(litellm.BadRequestError, match="config.json"):
+        await litellm.acompletion(f"amc-local/{tmp_path}", [{"role": "user", "content": "hello"}])

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.engine import BatchEngine
 from langgraph_amc.policy.forward import pick_device
 
@@ -26,8 +27,19 @@ def get_engine(path: str | Path, *, device: str | None = None, **options: Any) -
     with _lock:
         engine = _engines.get(key)
         if engine is None or engine.closed:
-            engine = _engines[key] = BatchEngine.from_path(key[0], device=key[1], **options)
+            engine = _engines[key] = _load(*key, **options)
         return engine
+
+
+def _load(path: str, device: str, **options: Any) -> BatchEngine:
+    try:
+        return BatchEngine.from_path(path, device=device, **options)
+    except (OSError, ValueError, KeyError) as error:  # what transformers raises for a path that is no model
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigurationError(
+            f"no causal language model can be loaded from {path!r} ({reason}): give a folder with config.json, "
+            "*.safetensors and tokenizer.json, or a hub id"
+        ) from error
 
 
 def loaded_engine(path: str | Path, *, device: str | None = None) -> BatchEngine | None:

@@ -134,7 +134,8 @@ async def _aprepare(
 ) -> tuple[BatchEngine, GenerationRequest]:
     engine = loaded_engine(model)
     if engine is None:  # the first call loads the model: seconds, not on the event loop
-        engine = await asyncio.to_thread(get_engine, model)
+        with _LiteLLMErrors(model):
+            engine = await asyncio.to_thread(get_engine, model)
     _list_model(model, engine)
     return engine, _request(model, messages, params)
 

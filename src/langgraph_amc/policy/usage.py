@@ -162,8 +162,8 @@ def _tokens(message: Any, info: Mapping[str, Any], output: Mapping[str, Any]) ->
     if usage:
         details = usage.get("input_token_details") or {}
         counts = {
-            "input": usage["input_tokens"],
-            "output": usage["output_tokens"],
+            "input": usage.get("input_tokens") or 0,  # an answer from LangChain's cache may have a cost only
+            "output": usage.get("output_tokens") or 0,
             "total_cost": usage.get("total_cost"),
         }
         return counts, details.get("cache_read") or 0

@@ -18,8 +18,8 @@ class Record:
     """``None`` where the state cannot be written as text; segments are then empty."""
     segments: tuple[str, ...] = ()
     rewards: tuple[float, ...] = ()
-    messages: int = 0
-    """How many messages the last state had; their rewards are booked."""
+    messages: tuple[Any, ...] = ()
+    """Messages of the last state; their rewards are booked."""
     needed: bool = True
     """Whether a state that cannot be written as text is an error; else it ends the text."""
     problem: str | None = None
@@ -41,8 +41,22 @@ class Record:
                 builder, problem = None, str(error)
         segments = (*self.segments, "") if builder is None else builder.segments
         messages = messages_of(state)
-        rewards = () if self.empty else (*self.rewards, step_reward(messages[self.messages :]))
-        return Record(builder, segments, rewards, len(messages), self.needed, problem)
+        rewards = () if self.empty else (*self.rewards, step_reward(self._added(messages)))
+        return Record(builder, segments, rewards, messages, self.needed, problem)
+
+    def _added(self, messages: tuple[Any, ...]) -> list[Any]:
+        """Messages the last state did not have, also where earlier ones were removed or summarised."""
+        before = len(self.messages)
+        if len(messages) >= before and (not before or _same(messages[before - 1], self.messages[-1])):
+            return list(messages[before:])
+        known = {getattr(m, "id", None) or id(m) for m in self.messages}
+        return [m for m in messages if (getattr(m, "id", None) or id(m)) not in known]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two states mean one message; a clone holds copies, with the same ids."""
+    name = getattr(a, "id", None)
+    return a is b or (name is not None and name == getattr(b, "id", None)) or bool(a == b)
 
 
 def messages_of(state: Any) -> tuple[Any, ...]:

@@ -22,7 +22,10 @@ class ValueFunction(Protocol):
     """Scores states; batched."""
 
     def score(self, transcripts: Sequence[Segments]) -> FloatArray:
-        """Expected future return of each state, shape ``[n]``, in units of reward; NaN marks *missing*."""
+        """Expected future return of each state, shape ``[n]``, in units of reward.
+
+        NaN marks a score that is *missing*; a run that needs it ends with a `ScoreError`, never with a 0.
+        """
         ...
 
 
