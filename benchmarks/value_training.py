@@ -91,9 +91,7 @@ def data_loss(model: ValueModel, parts: Iterator[Batch], goals: torch.Tensor) ->
     return sum(loss * count for loss, count in found) / len(goals)
 
 
-def epoch_seconds(
-    model: ValueModel, data: DataSet, goals: torch.Tensor, optimizer: torch.optim.Optimizer
-) -> float:
+def epoch_seconds(model: ValueModel, data: DataSet, goals: torch.Tensor, optimizer: torch.optim.Optimizer) -> float:
     """Wall seconds of one epoch of training."""
     even = torch.ones(len(goals))
     model.network.train()

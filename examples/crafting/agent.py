@@ -51,9 +51,7 @@ def build(model_name: str | None = None) -> Any:
     graph.add_edge(START, "begin")
     graph.add_edge("begin", "think")
     graph.add_edge("think", "act")
-    graph.add_conditional_edges(
-        "act", lambda state: END if state["world"]["done"] else "think", ["think", END]
-    )
+    graph.add_conditional_edges("act", lambda state: END if state["world"]["done"] else "think", ["think", END])
     return graph.compile()
 
 

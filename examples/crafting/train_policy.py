@@ -76,9 +76,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def build_model(
-    vocab_size: int, pad: int, eos: int, *, width: int, layers: int, seed: int
-) -> LlamaForCausalLM:
+def build_model(vocab_size: int, pad: int, eos: int, *, width: int, layers: int, seed: int) -> LlamaForCausalLM:
     """A randomly initialised Llama with heads of 32."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -190,9 +188,7 @@ def batches(
         for _ in range(320):
             done = progress()
             seed = next(seeds)
-            shape = (
-                SMALL if rng.random() < max(0.0, 0.9 - 4.0 * done) * (args.start is None) else DEFAULT_SHAPE
-            )
+            shape = SMALL if rng.random() < max(0.0, 0.9 - 4.0 * done) * (args.start is None) else DEFAULT_SHAPE
             task = make_task(seed, stock="unlimited" if rng.random() < 0.25 else "finite", shape=shape)
             late = done > args.late
             slips = Slips(args.wasteful, args.harmless) if late else Slips(0.15, 0.08)
@@ -263,16 +259,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--start", type=Path, help="continue from this folder")
     parser.add_argument("--minutes", type=float, default=18.0, help="CPU minutes")
-    parser.add_argument(
-        "--warm-up", type=float, default=20.0, help="CPU seconds of copying before anything else"
-    )
+    parser.add_argument("--warm-up", type=float, default=20.0, help="CPU seconds of copying before anything else")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--batch", type=int, default=3072, help="padded tokens per step")
-    parser.add_argument(
-        "--late", type=float, default=0.75, help="share of training after which slips are imitated"
-    )
+    parser.add_argument("--late", type=float, default=0.75, help="share of training after which slips are imitated")
     parser.add_argument("--wasteful", type=float, default=0.15)
     parser.add_argument("--harmless", type=float, default=0.03)
     parser.add_argument("--observed", type=float, default=0.2, help="loss weight of observation tokens")

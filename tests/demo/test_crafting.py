@@ -168,9 +168,7 @@ def test_splits_are_disjoint_and_cover_their_seeds() -> None:
 
 
 def test_finite_and_unlimited_are_the_same_task() -> None:
-    for finite, unlimited in zip(
-        make_tasks("test", 50), make_tasks("test", 50, stock="unlimited"), strict=True
-    ):
+    for finite, unlimited in zip(make_tasks("test", 50), make_tasks("test", 50, stock="unlimited"), strict=True):
         assert (finite.recipes, finite.supply, finite.step_limit) == (
             unlimited.recipes,
             unlimited.supply,
@@ -209,9 +207,7 @@ def test_a_wasteful_craft_is_final_with_finite_stock_only() -> None:
 
 def test_observations_say_what_happened() -> None:
     recipes = (Recipe("cart", 1, ((2, "wood"), (1, "iron"))),)
-    task = CraftingTask(
-        "t", 0, "cart", recipes, (("wood", ("oak", "pine")),), (("oak", 3), ("iron", 1)), "finite", 9
-    )
+    task = CraftingTask("t", 0, "cart", recipes, (("wood", ("oak", "pine")),), (("oak", 3), ("iron", 1)), "finite", 9)
     env = CraftingEnv()
     assert env.reset(task) == (
         "Goal: cart\nRecipes:\nr1 : craft 1 cart using 2 wood , 1 iron\nOther:\n"

@@ -42,9 +42,7 @@ def conversation(task: CraftingTask) -> list[dict[str, str]]:
         item, amount = task.supply[0]
         for action in (f"get {amount} {item}", recipe.text, "inventory"):
             if not env.done:
-                messages.append(
-                    {"role": "assistant", "content": f"Thought: make {recipe.output}\nAction: {action}"}
-                )
+                messages.append({"role": "assistant", "content": f"Thought: r1 {recipe.output}\nAction: {action}"})
                 messages.append({"role": "user", "content": env.step(action)[0]})
     return messages
 
@@ -111,9 +109,7 @@ def test_the_policy_solves_a_plausible_share_with_plain_generate(tokenizer: Any,
             reply = tokenizer.decode(row, skip_special_tokens=True)
             observation, _, _, info = envs[i].step(reply)
             valid, steps = valid + info["valid"], steps + 1
-            texts[i] += (
-                f"<|im_start|>assistant\n{reply}<|im_end|>\n<|im_start|>user\n{observation}<|im_end|>\n"
-            )
+            texts[i] += f"<|im_start|>assistant\n{reply}<|im_end|>\n<|im_start|>user\n{observation}<|im_end|>\n"
     solved = sum(env.success for env in envs)
     assert 1 <= solved <= 18
     assert valid / steps > 0.3

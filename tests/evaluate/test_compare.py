@@ -100,9 +100,7 @@ async def test_a_blind_value_function_gains_nothing_and_selects_no_oracle() -> N
 async def test_one_seed_one_result() -> None:
     app = build()
     settings = read_settings(app, particles=3, value=sees_slips, resample=amc.every(2))
-    runs = [
-        (await compare(app, TASKS[:5], as_reward(unbroken), settings, concurrency=c)).to_json() for c in (1, 4)
-    ]
+    runs = [(await compare(app, TASKS[:5], as_reward(unbroken), settings, concurrency=c)).to_json() for c in (1, 4)]
     for run in runs:
         for arm in run["arms"]:
             del arm["seconds"]
@@ -136,5 +134,3 @@ async def test_what_cannot_be_compared_is_refused() -> None:
         await compare(app, TaskSet(), as_reward(unbroken), guided)
     with pytest.raises(NoRewardError, match="rewards are missing"):
         await compare(app, TASKS[:2], as_reward(lambda run: None), guided, same_tokens=False)
-
-

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.support.openai_server import OpenAIServer
 from tests.support.tiny_models import CHATML_TOOLS, byte_tokenizer, save_tiny, tiny_model
 

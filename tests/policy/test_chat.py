@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.tools import tool
 from pydantic import BaseModel
-from tests.support.openai_server import OpenAIServer, ServerError
 
 from langgraph_amc.context import ParticleContext, current_particle
 from langgraph_amc.policy import coalesce, litellm_chat
@@ -18,6 +17,7 @@ from langgraph_amc.policy.chat import chat_model
 from langgraph_amc.policy.coalesce import gather_async, share
 from langgraph_amc.policy.usage import UsageCallback
 from langgraph_amc.trajectories.types import Usage
+from tests.support.openai_server import OpenAIServer, ServerError
 
 MODEL = "openai/gpt-4o-mini"
 
@@ -210,9 +210,7 @@ def test_an_error_reaches_every_thread(server):
 
 
 async def test_a_prompt_that_is_too_long_is_not_asked_again(server):
-    server.reply = fail(
-        400, code="context_length_exceeded", message="This model's maximum context length is 9"
-    )
+    server.reply = fail(400, code="context_length_exceeded", message="This model's maximum context length is 9")
     model = model_of(server)
     results = await as_particles(3, lambda i: model.ainvoke("hello"), gather_errors=True)
     assert [type(r) for r in results] == [litellm.ContextWindowExceededError] * 3

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.tiny_models import byte_tokenizer, tiny_model
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.engine import BatchEngine
@@ -21,6 +20,7 @@ from langgraph_amc.policy.generation import (
     GenerationRequest,
 )
 from langgraph_amc.policy.kv import KVPool, probe
+from tests.support.tiny_models import byte_tokenizer, tiny_model
 
 KINDS = ("llama", "qwen2", "qwen3", "mistral", "gpt2")
 EOS = 2
@@ -182,9 +182,7 @@ def test_samples_depend_on_the_seed_only_never_on_the_batch(make_engine):
 
 def test_no_seed_means_fresh_samples(make_engine):
     engine = make_engine()
-    texts = {
-        engine.generate(GenerationRequest(prompt_ids=[5, 6, 7], max_tokens=12))[0].token_ids for _ in range(6)
-    }
+    texts = {engine.generate(GenerationRequest(prompt_ids=[5, 6, 7], max_tokens=12))[0].token_ids for _ in range(6)}
     assert len(texts) > 1
 
 

@@ -169,5 +169,5 @@ def test_one_engine_per_path(model_path):
 
 async def test_a_path_that_is_no_model_says_so(tmp_path):
     litellm = load_litellm()
-    with pytest.raises(litellm.BadRequestError, match="config.json"):
+    with pytest.raises(litellm.BadRequestError, match=r"config\.json"):
         await litellm.acompletion(f"amc-local/{tmp_path}", [{"role": "user", "content": "hello"}])

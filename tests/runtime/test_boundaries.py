@@ -10,9 +10,9 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from tests.runtime.support import ASK, THREAD, ReplyModel, agent, by_digits, call, seeded, turn_of
 
 import langgraph_amc as amc
+from tests.runtime.support import ASK, THREAD, ReplyModel, agent, by_digits, call, seeded, turn_of
 
 
 def scored(app: Any, **settings: Any) -> tuple[list[list[int]], Any]:

@@ -23,12 +23,12 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, StateGraph
 from langgraph.managed import IsLastStep, RemainingSteps
 from langgraph.types import Command
-from tests.runtime.support import ASK, THREAD, ReplyModel, call, note, turn_of
-from tests.runtime.test_equality import CONFIG, Plain, aconverse, converse
-from tests.support.graphs import CASES, Case
 
 import langgraph_amc as amc
 from langgraph_amc.policy.seeds import mix
+from tests.runtime.support import ASK, THREAD, ReplyModel, call, note, turn_of
+from tests.runtime.test_equality import CONFIG, Plain, aconverse, converse
+from tests.support.graphs import CASES, Case
 
 
 def last_one(rng: np.random.Generator, log_weights: Any, n: int) -> Any:

@@ -34,6 +34,7 @@ async def test_clones_share_requests_and_every_token_is_counted_once() -> None:
         server.reply = reply
         model = amc.chat_model("openai/test", api_base=server.base_url, api_key="none", coalesce_window=0.1)
         app = create_agent(model, [look])
+
         def only_the_first(transcripts: Any) -> list[float]:
             return [1.0, *[0.0] * (len(transcripts) - 1)]
 

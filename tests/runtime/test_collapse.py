@@ -12,9 +12,9 @@ from langchain_core.globals import set_llm_cache
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
-from tests.runtime.support import ASK, THREAD, ReplyModel, agent, by_digits, call, note, seeded, turn_of
 
 import langgraph_amc as amc
+from tests.runtime.support import ASK, THREAD, ReplyModel, agent, by_digits, call, note, seeded, turn_of
 
 
 def same(messages: list[Any]) -> AIMessage:

@@ -12,9 +12,9 @@ from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from tests.support.graphs import CASES, Case
 
 import langgraph_amc as amc
+from tests.support.graphs import CASES, Case
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 

@@ -14,10 +14,10 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 from pydantic import BaseModel
-from tests.runtime.support import ASK, THREAD, Roots, agent, by_hash, seeded, texts
-from tests.support.graphs import CASES
 
 import langgraph_amc as amc
+from tests.runtime.support import ASK, THREAD, Roots, agent, by_hash, seeded, texts
+from tests.support.graphs import CASES
 
 SETTINGS: dict[str, Any] = {"particles": 3, "value": by_hash, "resample": amc.every(1), "seed": 1}
 

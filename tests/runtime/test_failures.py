@@ -8,10 +8,10 @@ import pytest
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
-from tests.runtime.support import ASK, THREAD, Roots, agent, by_digits, call, seeded, turn_of
 
 import langgraph_amc as amc
 from langgraph_amc.runtime.run import AllParticlesFailedError
+from tests.runtime.support import ASK, THREAD, Roots, agent, by_digits, call, seeded, turn_of
 
 
 def index() -> int:

@@ -21,6 +21,9 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy
+
+import langgraph_amc as amc
+from langgraph_amc.runtime.isolation import OverlayStore, SaltedCache
 from tests.runtime.support import (
     ASK,
     THREAD,
@@ -34,9 +37,6 @@ from tests.runtime.support import (
     texts,
     turn_of,
 )
-
-import langgraph_amc as amc
-from langgraph_amc.runtime.isolation import OverlayStore, SaltedCache
 
 
 def wrapped(app: Any, **settings: Any) -> Any:

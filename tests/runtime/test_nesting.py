@@ -16,10 +16,10 @@ from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, interrupt
-from tests.runtime.support import ASK, THREAD, ReplyModel, Roots, agent, by_hash, call, seeded, texts, turn_of
 
 import langgraph_amc as amc
 from langgraph_amc.runtime.run import NestedInterruptError
+from tests.runtime.support import ASK, THREAD, ReplyModel, Roots, agent, by_hash, call, seeded, texts, turn_of
 
 SETTINGS: dict[str, Any] = {"particles": 3, "value": by_hash, "resample": amc.every(1), "seed": 1}
 

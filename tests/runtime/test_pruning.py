@@ -14,9 +14,9 @@ from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from tests.runtime.support import ASK, THREAD, Roots, agent, by_digits, by_hash, call, other_tasks, seeded, turn_of
 
 import langgraph_amc as amc
+from tests.runtime.support import ASK, THREAD, Roots, agent, by_digits, by_hash, call, other_tasks, seeded, turn_of
 
 
 def wrapped(app: Any, **settings: Any) -> Any:

@@ -11,10 +11,10 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import GraphOutput
-from tests.runtime.support import ASK, THREAD, agent, by_digits, by_hash, call, number, seeded, texts, turn_of
 
 import langgraph_amc as amc
 from langgraph_amc.runtime.result import AMCOutput
+from tests.runtime.support import ASK, THREAD, agent, by_digits, by_hash, call, number, seeded, texts, turn_of
 
 
 def run(**settings: Any) -> Any:

@@ -12,11 +12,11 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
-from tests.runtime.support import ASK, THREAD, agent, by_hash, seeded, texts
 
 import langgraph_amc as amc
 from langgraph_amc.runtime.commit import ConcurrentWriteError
 from langgraph_amc.runtime.saver import ParticleSaver
+from tests.runtime.support import ASK, THREAD, agent, by_hash, seeded, texts
 
 
 @pytest.mark.parametrize("over", [False, True])

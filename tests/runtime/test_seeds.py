@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
-from tests.runtime.support import ASK, THREAD, agent, by_digits, by_hash, seeded, texts
 
 import langgraph_amc as amc
+from tests.runtime.support import ASK, THREAD, agent, by_digits, by_hash, seeded, texts
 
 CHOICES = [
     {"value": by_hash, "resample": amc.every(1), "tau": 0.2},

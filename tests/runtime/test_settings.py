@@ -10,10 +10,10 @@ import pytest
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
-from tests.runtime.support import ASK, THREAD, agent, by_digits, by_hash, seeded, texts
 
 import langgraph_amc as amc
 from langgraph_amc.smc import SelectionError, WeightError
+from tests.runtime.support import ASK, THREAD, agent, by_digits, by_hash, seeded, texts
 
 GUIDED = {"particles": 4, "value": by_digits, "seed": 1}
 

@@ -12,9 +12,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
-from tests.runtime.support import ASK, THREAD, ReplyModel, agent, by_hash, number, seeded, texts
 
 import langgraph_amc as amc
+from tests.runtime.support import ASK, THREAD, ReplyModel, agent, by_hash, number, seeded, texts
 
 TAKES_ALL: dict[str, Any] = {"particles": 4, "value": by_hash, "tau": 1e-4, "seed": 1}
 """With so small a temperature one particle takes all slots at a resampling."""

@@ -128,9 +128,7 @@ def test_properly_weighted_for_any_value_function(schedule, objective, value):
 @pytest.mark.parametrize("resampler", RESAMPLERS.values(), ids=RESAMPLERS)
 @pytest.mark.parametrize("objective", ["sample", "optimise"])
 def test_properly_weighted_with_every_resampler(resampler, objective):
-    table = weights_per_run(
-        1500, wrong_value, schedule=every(1), objective=objective, resampler=resampler, seed=12
-    )
+    table = weights_per_run(1500, wrong_value, schedule=every(1), objective=objective, resampler=resampler, seed=12)
     assert_mean_is(table, target(reward_of, BETA))
 
 
@@ -172,9 +170,7 @@ def test_the_schedule_that_checks_does_both():
 def test_the_exact_soft_value_makes_the_evidence_more_certain():
     z = target(reward_of, BETA).sum()
     error = {
-        value: (
-            weights_per_run(300, value, schedule=every(1), objective="sample", particles=20).sum(1) / z
-        ).std()
+        value: (weights_per_run(300, value, schedule=every(1), objective="sample", particles=20).sum(1) / z).std()
         for value in (soft_value, wrong_value)
     }
     assert error[soft_value] < 0.75 * error[wrong_value]
@@ -210,9 +206,7 @@ def test_selected_runs_follow_the_posterior(objective):
 
 def selected(rng, result) -> str:
     candidates = [
-        Candidate(
-            final.log_weight, final.last_value, final.reward, final.particle.state, final.done, final.failed
-        )
+        Candidate(final.log_weight, final.last_value, final.reward, final.particle.state, final.done, final.failed)
         for final in result.finals
     ]
     return candidates[sample(rng, candidates)].output

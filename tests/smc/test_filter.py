@@ -47,11 +47,7 @@ def run(population, *, particles=None, schedule=None, tempering=None, seed=0, **
     n = len(population.scripts) if particles is None else particles
     schedule, tempering = schedule or every(1), tempering or fixed(1.0)
     rng = np.random.default_rng(seed)
-    return list(
-        drive(
-            particle_filter(population, particles=n, schedule=schedule, tempering=tempering, rng=rng, **how)
-        )
-    )
+    return list(drive(particle_filter(population, particles=n, schedule=schedule, tempering=tempering, rng=rng, **how)))
 
 
 def of(kind, events) -> list:
@@ -95,9 +91,7 @@ def test_weights_after_resampling_keep_the_total_and_start_from_the_new_baseline
     total = np.logaddexp(1, 2) - math.log(2)
     assert resampled.log_weight_after == pytest.approx(total - math.log(2))
     # From V = 2 at the resampling to R = 7 at the end, both of them.
-    assert final_weights(events) == pytest.approx(
-        {"b": total - math.log(2) + 5, "b'": total - math.log(2) + 5}
-    )
+    assert final_weights(events) == pytest.approx({"b": total - math.log(2) + 5, "b'": total - math.log(2) + 5})
     assert events[-1].result.log_evidence == pytest.approx(total + 5)
 
 
@@ -130,9 +124,7 @@ def test_particles_run_freely_between_boundaries_where_the_schedule_cannot_fire(
     for schedule, asked in [(at(2), [2, None]), (never(), [None]), (every(2) & ess_below(0.5), [2, None])]:
         population = ToyPopulation(rng, wrong_value)
         finish(
-            particle_filter(
-                population, particles=8, schedule=schedule, tempering=fixed(BETA), rng=rng, max_boundary=3
-            )
+            particle_filter(population, particles=8, schedule=schedule, tempering=fixed(BETA), rng=rng, max_boundary=3)
         )
         assert population.asked == asked
 
@@ -226,9 +218,7 @@ def test_temperature_towards_zero_does_not_overflow(tempering):
 
 
 class TestEssTarget:
-    SCRIPTS: ClassVar = {
-        f"p{i}": [(0, v), (0, v), (float(i == 7), 0)] for i, v in enumerate(np.linspace(0.2, 0.9, 8))
-    }
+    SCRIPTS: ClassVar = {f"p{i}": [(0, v), (0, v), (float(i == 7), 0)] for i, v in enumerate(np.linspace(0.2, 0.9, 8))}
 
     def test_the_population_is_weighed_to_the_target(self):
         events = run(ScriptedPopulation(self.SCRIPTS), schedule=ess_below(0.5), tempering=ess_target(0.5))
@@ -270,9 +260,7 @@ class TestEssTarget:
 
     def test_the_last_to_finish_are_weighed_among_themselves(self):
         script = {"a": [(1.0, 0)], "b": [(0.0, 0)], "c": [(0.2, 0)], "d": [BROKEN]}
-        events = run(
-            ScriptedPopulation(script), schedule=never(), tempering=ess_target(0.5, max_sharpness=1e3)
-        )
+        events = run(ScriptedPopulation(script), schedule=never(), tempering=ess_target(0.5, max_sharpness=1e3))
         finals = events[-1].result.finals
         assert LogWeights(np.array([final.log_weight for final in finals])).ess == pytest.approx(1.5)
 
@@ -323,17 +311,14 @@ def test_whatever_the_settings(seed, particles, schedule, resampler, objective, 
 def trace(events) -> list:
     """Events with particles replaced by what can be compared."""
     return [
-        (type(event).__name__, getattr(event, "log_weights", getattr(event, "ancestors", None)))
-        for event in events
+        (type(event).__name__, getattr(event, "log_weights", getattr(event, "ancestors", None))) for event in events
     ] + [(f.particle.state, f.log_weight) for f in events[-1].result.finals]
 
 
 def toy_filter(seed: int, **how):
     population = ToyPopulation(np.random.default_rng(1), wrong_value)
     rng = np.random.default_rng(seed)
-    return particle_filter(
-        population, particles=8, schedule=ess_below(0.9), tempering=fixed(BETA), rng=rng, **how
-    )
+    return particle_filter(population, particles=8, schedule=ess_below(0.9), tempering=fixed(BETA), rng=rng, **how)
 
 
 @pytest.mark.parametrize("resampler", RESAMPLERS.values(), ids=RESAMPLERS)
@@ -366,9 +351,7 @@ class TestPruning:
     def test_after_an_early_close(self):
         population = ScriptedPopulation(self.SCRIPTS)
         events = drive(
-            particle_filter(
-                population, particles=3, schedule=at(1), tempering=fixed(1.0), rng=np.random.default_rng(0)
-            )
+            particle_filter(population, particles=3, schedule=at(1), tempering=fixed(1.0), rng=np.random.default_rng(0))
         )
         for event in events:
             if isinstance(event, Forked):
@@ -389,9 +372,7 @@ class TestPruning:
 
         async def consume():
             rng = np.random.default_rng(0)
-            async for _ in particle_filter(
-                population, particles=3, schedule=at(1), tempering=fixed(1.0), rng=rng
-            ):
+            async for _ in particle_filter(population, particles=3, schedule=at(1), tempering=fixed(1.0), rng=rng):
                 pass
 
         task = asyncio.create_task(consume())

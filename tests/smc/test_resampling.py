@@ -51,9 +51,7 @@ def test_order_of_variances(n):
     variance = {name: counts(scheme, n).var(0).sum() for name, scheme in RESAMPLERS.items()}
     assert variance["multinomial"] == pytest.approx(n * (WEIGHTS * (1 - WEIGHTS)).sum(), rel=0.05)
     fraction = n * WEIGHTS % 1
-    assert variance["systematic"] == pytest.approx(
-        (fraction * (1 - fraction)).sum(), rel=0.05
-    )  # least possible
+    assert variance["systematic"] == pytest.approx((fraction * (1 - fraction)).sum(), rel=0.05)  # least possible
     assert variance["systematic"] < 0.97 * variance["stratified"]
     assert variance["stratified"] < 0.97 * variance["multinomial"]
     assert variance["residual"] < 0.97 * variance["multinomial"]

@@ -73,10 +73,7 @@ def test_vote_ties_go_to_the_answer_given_more_often_then_first():
     once, twice = candidate(math.log(2.0), output="once"), candidate(0.0, output="twice")
     assert vote()(RNG, [once, twice, twice]) == 1
     assert (
-        vote()(
-            RNG, [candidate(output="b"), candidate(output="a"), candidate(output="a"), candidate(output="b")]
-        )
-        == 0
+        vote()(RNG, [candidate(output="b"), candidate(output="a"), candidate(output="a"), candidate(output="b")]) == 0
     )
 
 

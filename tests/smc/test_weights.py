@@ -13,9 +13,7 @@ from langgraph_amc.errors import AMCError
 from langgraph_amc.smc import LogWeights, WeightError, effective_sample_size
 
 finite = st.floats(-1e6, 1e6)
-log_weights = st.lists(finite | st.just(-math.inf), min_size=1, max_size=40).filter(
-    lambda x: max(x) > -math.inf
-)
+log_weights = st.lists(finite | st.just(-math.inf), min_size=1, max_size=40).filter(lambda x: max(x) > -math.inf)
 
 
 @given(log_weights)

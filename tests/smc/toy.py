@@ -60,9 +60,7 @@ def trajectories(state: str = "", probability: float = 1.0) -> dict[str, float]:
 def soft_value(state: str) -> float:
     """The exact soft value β·log E[exp(future reward/β)] by enumeration."""
     return BETA * math.log(
-        sum(
-            p * math.exp((reward_of(run) - reward_of(state)) / BETA) for run, p in trajectories(state).items()
-        )
+        sum(p * math.exp((reward_of(run) - reward_of(state)) / BETA) for run, p in trajectories(state).items())
     )
 
 

@@ -42,10 +42,7 @@ class ScriptedModel(BaseChatModel):
             default=0,
         )
         if turn < self.rounds:
-            calls = [
-                {"name": "add", "args": {"a": turn, "b": k}, "id": f"call-{len(messages)}-{k}"}
-                for k in range(2)
-            ]
+            calls = [{"name": "add", "args": {"a": turn, "b": k}, "id": f"call-{len(messages)}-{k}"} for k in range(2)]
             message = AIMessage("", tool_calls=calls, id=f"ai-{len(messages)}")
         else:
             message = AIMessage(f"done after {len(messages)}", id=f"ai-{len(messages)}")
@@ -356,9 +353,7 @@ CASES: dict[str, Case] = {
     "subgraph_inherited": Case(subgraph(lambda saver: None), (_log, {"log": ["next"], "n": 0})),
     "subgraph_true": Case(subgraph(lambda saver: True), (_log, {"log": ["next"], "n": 0})),
     "subgraph_own": Case(subgraph(lambda saver: InMemorySaver()), (_log,)),
-    "subgraph_interrupt": Case(
-        interrupting_subgraph, (_log, Command(resume="yes"), {"log": ["next"], "n": 0})
-    ),
+    "subgraph_interrupt": Case(interrupting_subgraph, (_log, Command(resume="yes"), {"log": ["next"], "n": 0})),
     "interrupts": Case(asks, (_log, Command(resume="A"), Command(resume="B"))),
     "breakpoints": Case(breakpoints, (_log, None, None)),
     "delta": Case(delta, ({"log": [], "n": 0}, {"log": ["next"], "n": 2})),

@@ -65,9 +65,7 @@ class OpenAIServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
         return self
 
@@ -159,9 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
                 calls = [{**call, "index": i} for i, call in enumerate(message["tool_calls"])]
                 deltas.append({"tool_calls": calls})
             for delta in deltas:
-                events.append(
-                    {"choices": [{"index": choice["index"], "delta": delta, "finish_reason": None}]}
-                )
+                events.append({"choices": [{"index": choice["index"], "delta": delta, "finish_reason": None}]})
             end = {"index": choice["index"], "delta": {}, "finish_reason": choice["finish_reason"]}
             events.append({"choices": [end]})
         if with_usage:

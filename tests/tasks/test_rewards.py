@@ -228,9 +228,7 @@ def test_a_reward_that_no_step_earned_is_refused():
 def test_there_is_one_step_reward_per_ai_message(kinds):
     make = {"a": AIMessage(""), "h": HumanMessage(""), "t": ToolMessage("", tool_call_id="1")}
     conversation = [make[k] for k in kinds]
-    assert (
-        len(step_rewards(conversation)) == kinds.count("a") == len(segments_from_messages(conversation)) - 1
-    )
+    assert len(step_rewards(conversation)) == kinds.count("a") == len(segments_from_messages(conversation)) - 1
 
 
 def test_a_tool_of_a_real_agent_rewards_its_step():

@@ -11,7 +11,6 @@ import uuid
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.trajectories.support import collections, run
 
 from langgraph_amc.trajectories import (
     Record,
@@ -22,6 +21,7 @@ from langgraph_amc.trajectories import (
     import_trajectories,
 )
 from langgraph_amc.trajectories.exchange import ExchangeError, read, write
+from tests.trajectories.support import collections, run
 
 FORMATS = pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 
@@ -46,9 +46,7 @@ def test_a_store_comes_back_exactly_clones_shared_again(tmp_path, suffix, collec
 
 @FORMATS
 def test_records_without_a_store_come_back_exactly(tmp_path, suffix):
-    odd = Trajectory(
-        "r", "p0", ("", "\u2028 \x85 ü \x00", "\r\n"), log_weight=-math.inf, rewards=(0.1, 1e-300)
-    )
+    odd = Trajectory("r", "p0", ("", "\u2028 \x85 ü \x00", "\r\n"), log_weight=-math.inf, rewards=(0.1, 1e-300))
     task = {"id": "t", "input": [1, {"a": None}], "reference": None, "metadata": {}, "split": None}
     records = [Record(odd), *(Record(t, task, {"seed": 1}) for t in run(task_id="t"))]
     assert write(tmp_path / f"x{suffix}", iter(records)) == 3

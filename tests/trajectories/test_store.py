@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from langchain_core.messages import HumanMessage
 from langgraph.graph.message import add_messages
-from tests.trajectories.support import clans, collections, run, write_many
 
 from langgraph_amc.trajectories import Record, StoreError, Trajectory, TrajectoryStore
 from langgraph_amc.trajectories._json import NotJSONError
+from tests.trajectories.support import clans, collections, run, write_many
 
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -50,9 +50,7 @@ def test_runs_of_clones_come_back_exactly(store, particles):
 
 def test_what_clones_share_is_stored_once(store):
     parent = Trajectory("r", "p0", ("a", "b", "c", "d"), rewards=(1, 2, 3), values=(0.1, 0.2, None, 0.4))
-    clone = replace(
-        parent, particle="p1", segments=("a", "b", "c", "x"), rewards=(1, 2, 9), parent="p0", forked_at=2
-    )
+    clone = replace(parent, particle="p1", segments=("a", "b", "c", "x"), rewards=(1, 2, 9), parent="p0", forked_at=2)
     grandchild = replace(clone, particle="p2", segments=("a", "b", "y"), rewards=(1, 5), parent="p1")
     grandchild = replace(grandchild, values=(0.1, 0.2, 0.9), status="failed", error="boom")
     store.add([grandchild, clone, parent])
@@ -207,9 +205,7 @@ def test_lost_steps_are_noticed(store):
 
 def test_threads_lose_nothing(store):
     with ThreadPoolExecutor(8) as pool:
-        done = list(
-            pool.map(lambda i: store.add(run(f"r{i}"), {"id": f"t{i % 5}", "input": i % 5}), range(40))
-        )
+        done = list(pool.map(lambda i: store.add(run(f"r{i}"), {"id": f"t{i % 5}", "input": i % 5}), range(40)))
     assert sum(done) == store.counts().trajectories == 80
     assert store.counts().tasks == 5
     assert by_name(store.trajectories()) == {

@@ -98,9 +98,7 @@ def test_any_history_at_all_stays_append_only_and_shows_where_it_was_rewritten(h
         builder = builder.extend({"messages": now})
         assert builder.text.startswith(text)
         assert builder.text.endswith(transcript.render(now))
-        grew = [transcript.render([m]) for m in now[: len(before)]] == [
-            transcript.render([m]) for m in before
-        ]
+        grew = [transcript.render([m]) for m in now[: len(before)]] == [transcript.render([m]) for m in before]
         assert builder.segments[-1].startswith(REWRITTEN) != grew
 
 
@@ -181,9 +179,7 @@ def test_the_format():
 
 
 def test_long_tool_results_are_cut_and_say_so():
-    text = Transcript(max_tool_chars=3, roles={"tool": "user"}).render(
-        [ToolMessage("12345", tool_call_id="1")]
-    )
+    text = Transcript(max_tool_chars=3, roles={"tool": "user"}).render([ToolMessage("12345", tool_call_id="1")])
     assert text == "<|im_start|>user\n123[2 more characters]<|im_end|>\n"
 
 
@@ -249,9 +245,7 @@ def test_a_step_renders_only_what_is_new(monkeypatch):
 
 
 def test_summarising_and_removing_messages_are_marked_with_the_real_reducer():
-    history = add_messages(
-        [], [HumanMessage("one", id="1"), AIMessage("two", id="2"), HumanMessage("3", id="3")]
-    )
+    history = add_messages([], [HumanMessage("one", id="1"), AIMessage("two", id="2"), HumanMessage("3", id="3")])
     builder = TranscriptBuilder().extend({"messages": history})
     shorter = add_messages(history, [RemoveMessage(id="1")])
     summary = add_messages(shorter, [RemoveMessage(id=REMOVE_ALL_MESSAGES), SystemMessage("so far: 1, 2")])
@@ -293,6 +287,5 @@ def test_a_langgraph_run_reads_the_same_live_from_its_checkpoints_and_from_its_f
     before_model_and_end = [live[0], live[2], live[3]]
     assert segments_from_states(before_model_and_end) == segments_from_messages(live[-1]["messages"])
     assert segments_from_messages(live[-1]["messages"])[1] == (
-        '<|im_start|>assistant\nweather {"city": "Bern"}<|im_end|>\n'
-        "<|im_start|>tool\nrain in Bern<|im_end|>\n"
+        '<|im_start|>assistant\nweather {"city": "Bern"}<|im_end|>\n<|im_start|>tool\nrain in Bern<|im_end|>\n'
     )

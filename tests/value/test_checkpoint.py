@@ -59,9 +59,7 @@ def test_saving_and_loading_keeps_the_scores(any_base: Path, tmp_path: Path, lor
     "config",
     [
         GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=128),
-        OlmoConfig(
-            vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2
-        ),
+        OlmoConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2),
     ],
     ids=["absolute positions", "sequence classification only"],
 )

@@ -64,10 +64,7 @@ def test_the_soft_value_falls_with_beta_and_stays_above_the_mean(
     logits = torch.full((1, chosen.size), 0.5 if loss == "mse" else logit)
     if chosen.distributional:
         logits = (
-            chosen.encode(torch.tensor([0.0, 1.0]))
-            .mul(torch.tensor([[1.0], [math.exp(logit)]]))
-            .sum(0)
-            .log()[None]
+            chosen.encode(torch.tensor([0.0, 1.0])).mul(torch.tensor([[1.0], [math.exp(logit)]])).sum(0).log()[None]
         )
     mean, sharp, flat = (
         float(x)

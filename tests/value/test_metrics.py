@@ -77,10 +77,7 @@ def test_no_pairs_no_ranking(returns: list[int]) -> None:
 
 def test_the_bootstrap_interval_covers_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
-    hits = [
-        low <= 0.5 <= high
-        for low, high in (bootstrap_interval(rng.random(40), samples=400) for _ in range(200))
-    ]
+    hits = [low <= 0.5 <= high for low, high in (bootstrap_interval(rng.random(40), samples=400) for _ in range(200))]
     assert 0.88 <= np.mean(hits) <= 0.99
 
 
@@ -92,6 +89,4 @@ def test_calibration_by_hand() -> None:
 
 
 def test_cross_entropy_by_hand() -> None:
-    assert binary_cross_entropy([0.25, 0.5], [0.0, 1.0]) == pytest.approx(
-        -(math.log(0.75) + math.log(0.5)) / 2
-    )
+    assert binary_cross_entropy([0.25, 0.5], [0.0, 1.0]) == pytest.approx(-(math.log(0.75) + math.log(0.5)) / 2)

@@ -28,9 +28,7 @@ def test_the_tokens_of_a_state_are_a_prefix_of_the_next_ones(segments: list[str]
 
 
 @given(transcript, st.integers(4, 20))
-def test_a_window_gives_each_state_the_context_that_it_is_scored_with(
-    segments: list[str], limit: int
-) -> None:
+def test_a_window_gives_each_state_the_context_that_it_is_scored_with(segments: list[str], limit: int) -> None:
     cut = windows(encode(TOKENIZER, [segments])[0], limit)
     assert sorted(np.concatenate([w.states for w in cut])) == list(range(len(segments)))
     for window in cut:

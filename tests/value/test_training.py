@@ -58,16 +58,12 @@ def test_every_adapter_gets_a_gradient_and_the_base_gets_none(any_base: Path, ch
 def test_checkpointing_changes_nothing_in_the_result(base: Path, tmp_path: Path, checkpointing: bool) -> None:
     runs = slippery_runs(tasks=4)
     plain = train_value(runs, base, out=tmp_path / "plain", lora=2, epochs=1)
-    other = train_value(
-        runs, base, out=tmp_path / "other", lora=2, epochs=1, gradient_checkpointing=checkpointing
-    )
+    other = train_value(runs, base, out=tmp_path / "other", lora=2, epochs=1, gradient_checkpointing=checkpointing)
     assert other.epochs[0].train_loss == pytest.approx(plain.epochs[0].train_loss, abs=1e-6)
     assert other.quality.mse == pytest.approx(plain.quality.mse, abs=1e-6)
 
 
-def test_missing_gradients_stop_the_training(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_gradients_stop_the_training(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from langgraph_amc.value.model import ValueModel
 
     hidden = ValueModel.hidden
@@ -132,8 +128,7 @@ def test_one_seed_one_result_and_the_global_generator_is_left_alone(base: Path, 
     expected = torch.rand(3)
     torch.manual_seed(5)
     results = [
-        train_value(runs, base, out=tmp_path / str(i), lora=2, epochs=2, seed=s)
-        for i, s in enumerate([1, 1, 2])
+        train_value(runs, base, out=tmp_path / str(i), lora=2, epochs=2, seed=s) for i, s in enumerate([1, 1, 2])
     ]
     assert torch.equal(torch.rand(3), expected)
     losses = [[(log.train_loss, log.validation_loss) for log in r.epochs] for r in results]
@@ -145,9 +140,7 @@ def test_one_seed_one_result_and_the_global_generator_is_left_alone(base: Path, 
 
 @pytest.mark.parametrize("loss", ["bce", "mse", "two_hot", "hl_gauss"])
 @pytest.mark.parametrize("outcome", [0.0, 1.0])
-def test_data_with_one_outcome_trains_and_says_so(
-    base: Path, tmp_path: Path, loss: str, outcome: float
-) -> None:
+def test_data_with_one_outcome_trains_and_says_so(base: Path, tmp_path: Path, loss: str, outcome: float) -> None:
     runs = [r.with_outcome(outcome) for r in slippery_runs(tasks=3)]
     report = train_value(runs, base, out=tmp_path / "v", loss=loss, epochs=1)
     assert report.quality.ranking.value is None
@@ -192,14 +185,10 @@ def test_the_report_is_text_and_json(base: Path, tmp_path: Path) -> None:
 
 def test_progress_is_told_every_update_and_every_epoch(base: Path, tmp_path: Path) -> None:
     told: list[TrainProgress] = []
-    train_value(
-        slippery_runs(tasks=6), base, out=tmp_path / "v", epochs=2, batch_tokens=256, progress=told.append
-    )
+    train_value(slippery_runs(tasks=6), base, out=tmp_path / "v", epochs=2, batch_tokens=256, progress=told.append)
     closing = [event for event in told if event.validation_loss is not None]
     assert [event.epoch for event in closing] == [1, 2]
-    assert [event.step for event in told if event.validation_loss is None] == list(
-        range(1, closing[-1].step + 1)
-    )
+    assert [event.step for event in told if event.validation_loss is None] == list(range(1, closing[-1].step + 1))
     assert all(event.steps >= event.step for event in told)
 
 
@@ -244,18 +233,14 @@ def test_what_cannot_work_is_refused(
 
 
 def test_a_base_that_looks_ahead_is_refused(tmp_path: Path) -> None:
-    bert = BertConfig(
-        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-    )
+    bert = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     with pytest.raises(ValueModelError, match="causal"):
         train_value([trajectory(1.0)], bert, out=tmp_path / "v", tokenizer=word_tokenizer())
 
 
 def test_lora_needs_a_saved_base(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="LoRA"):
-        train_value(
-            [trajectory(1.0)], tiny_config(), out=tmp_path / "v", tokenizer=word_tokenizer(), lora=True
-        )
+        train_value([trajectory(1.0)], tiny_config(), out=tmp_path / "v", tokenizer=word_tokenizer(), lora=True)
 
 
 def test_a_missing_base_is_named(tmp_path: Path) -> None:

@@ -25,9 +25,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {word: i for i, word in enumerate(["<pad>", "<unk>", "<eos>", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="<eos>"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="<eos>")
 
 
 def tiny_config(family: str = "llama", **changes: object) -> PretrainedConfig:
@@ -55,9 +53,7 @@ def saved_base(folder: Path, config: PretrainedConfig, seed: int = 0) -> Path:
     return folder
 
 
-def slippery_runs(
-    tasks: int = 12, runs: int = 8, steps: int = 4, slip: float = 0.2, seed: int = 0
-) -> list[Trajectory]:
+def slippery_runs(tasks: int = 12, runs: int = 8, steps: int = 4, slip: float = 0.2, seed: int = 0) -> list[Trajectory]:
     """Runs of ``steps`` steps; each may slip, and a run that has slipped ends with outcome 0, else with 1."""
     rng = random.Random(seed)
     found = []

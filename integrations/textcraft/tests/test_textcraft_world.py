@@ -199,7 +199,7 @@ def test_ids_splits_and_texts_are_the_same_in_every_process() -> None:
     program = f"{inspect.getsource(digest)}print(digest())"
     # Another than this process has: its sets are in another order.
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    there = subprocess.run(  # noqa: S603
+    there = subprocess.run(
         [sys.executable, "-c", program],
         env=os.environ | {"PYTHONHASHSEED": seed},
         capture_output=True,

@@ -27,6 +27,4 @@ def policy_model() -> str:
 def agent_file() -> Path:
     """``examples/crafting/agent.py``: beside this file in an installed package, else in the repository."""
     installed = Path(__file__).with_name("agent.py")
-    return (
-        installed if installed.exists() else Path(__file__).parents[3] / "examples" / "crafting" / "agent.py"
-    )
+    return installed if installed.exists() else Path(__file__).parents[3] / "examples" / "crafting" / "agent.py"

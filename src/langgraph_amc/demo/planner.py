@@ -79,9 +79,7 @@ def plan(task: CraftingTask, held: Mapping[str, int], left: Mapping[str, float])
     return actions
 
 
-def demonstrate(
-    task: CraftingTask, rng: random.Random, slips: Slips, doomed_steps: int = 2
-) -> list[DemoStep]:
+def demonstrate(task: CraftingTask, rng: random.Random, slips: Slips, doomed_steps: int = 2) -> list[DemoStep]:
     """One demonstration; after a fatal slip, ``doomed_steps`` more steps as if the stock were endless."""
     env = CraftingEnv()
     env.reset(task)

@@ -37,8 +37,7 @@ CRAFTED: tuple[str, ...] = _words(
 )
 _SPLIT_SIZE = 1_000_000_000
 SPLITS: dict[str, range] = {
-    name: range(k * _SPLIT_SIZE, (k + 1) * _SPLIT_SIZE)
-    for k, name in enumerate(("policy", "train", "tune", "test"))
+    name: range(k * _SPLIT_SIZE, (k + 1) * _SPLIT_SIZE) for k, name in enumerate(("policy", "train", "tune", "test"))
 }
 
 

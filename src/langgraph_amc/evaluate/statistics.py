@@ -43,11 +43,11 @@ def estimate(scores: Scores, *, seed: int = 0, resamples: int = 4000) -> Estimat
     tasks, seeds = scores.shape
     means = np.empty(resamples)
     for k in range(resamples):
-        rows = rng.integers(tasks, size=tasks)
+        rows = np.asarray(rng.integers(tasks, size=tasks))
         columns = rng.integers(seeds, size=(tasks, seeds))
         drawn = scores[rows[:, None], columns]
-        with np.errstate(invalid="ignore"):
-            means[k] = np.nanmean(drawn)
+        known = ~np.isnan(drawn)
+        means[k] = np.sum(drawn, where=known) / known.sum() if known.any() else np.nan
     low, high = np.nanpercentile(means, [2.5, 97.5])
     return Estimate(float(np.nanmean(np.nanmean(scores, axis=1))), float(low), float(high))
 

@@ -195,9 +195,7 @@ class Batch:
         for row in rows:
             row.cached += 1
         s = self.stats
-        self.stats = replace(
-            s, decode_steps=s.decode_steps + 1, largest_batch=max(s.largest_batch, len(rows))
-        )
+        self.stats = replace(s, decode_steps=s.decode_steps + 1, largest_batch=max(s.largest_batch, len(rows)))
         self._advance(range(len(rows)), logits)
 
     def _advance(self, slots: range, logits: torch.Tensor) -> None:

@@ -196,9 +196,7 @@ class BatchEngine:
                 with self._wake:
                     self._resting = True
                     self._wake.notify_all()
-                    self._wake.wait_for(
-                        lambda: self._closed or (not self._pauses and (self._inbox or batch.busy))
-                    )
+                    self._wake.wait_for(lambda: self._closed or (not self._pauses and (self._inbox or batch.busy)))
                     batch.waiting.extend(self._inbox)
                     self._inbox.clear()
                     if self._closed:

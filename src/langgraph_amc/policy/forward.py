@@ -78,9 +78,7 @@ class Decoder:
         slots = (rows * self.pool.length + positions).flatten()
         return self._run(ids, positions, Step(0, len(tokens), max(lengths) + 1, slots))
 
-    def prefill(
-        self, first: int, suffixes: Sequence[array[int]], lengths: Sequence[int], chunk: int
-    ) -> torch.Tensor:
+    def prefill(self, first: int, suffixes: Sequence[array[int]], lengths: Sequence[int], chunk: int) -> torch.Tensor:
         """Extend rows ``first ..`` by suffixes of different length, padded on the left.
 
         Parameters
@@ -104,9 +102,7 @@ class Decoder:
         for start in range(0, width, chunk):
             part = slice(start, start + chunk)
             end = min(start + chunk, width)
-            extent = max(
-                length + len(suffix) - (width - end) for suffix, length in zip(suffixes, lengths, strict=True)
-            )
+            extent = max(length + len(suffix) - (width - end) for suffix, length in zip(suffixes, lengths, strict=True))
             step = Step(first, first + len(suffixes), max(extent, 1), slots[:, part].flatten())
             logits = self._run(ids[:, part], positions[:, part], step)
         return logits

@@ -21,9 +21,7 @@ from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from langgraph_amc.errors import ConfigurationError
 
-CACHE_ARGUMENT = (
-    "cache" if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters else "past_key_values"
-)
+CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters else "past_key_values"
 """What this version of transformers calls the cache argument of ``forward``."""
 
 

@@ -105,14 +105,10 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
             return share_of_all
         return await call(messages, stop, run_manager, stream, **kwargs)
 
-    def _stream(
-        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
-    ) -> Iterator[ChatGenerationChunk]:
+    def _stream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
         return super()._stream(messages, *args, **self._seeded(kwargs))
 
-    def _astream(
-        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
-    ) -> AsyncIterator[ChatGenerationChunk]:
+    def _astream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         return super()._astream(messages, *args, **self._seeded(kwargs))
 
     def _seeded(self, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -227,9 +223,7 @@ def _split_cost(cost: float | None, inputs: list[int], outputs: list[int], model
     listed = [price(model, i, o) for i, o in zip(inputs, outputs, strict=True)]
     known = [p for p in listed if p is not None]
     weights: Sequence[float] = (
-        known
-        if len(known) == len(listed) and sum(known) > 0
-        else [i + o for i, o in zip(inputs, outputs, strict=True)]
+        known if len(known) == len(listed) and sum(known) > 0 else [i + o for i, o in zip(inputs, outputs, strict=True)]
     )
     mass = sum(weights) or 1
     costs = [cost * w / mass for w in weights[:-1]]

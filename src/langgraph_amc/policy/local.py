@@ -58,9 +58,7 @@ class LocalProvider(CustomLLM):
             generations = await asyncio.wait_for(waiting, _seconds(kwargs.get("timeout")))
         return _response(kwargs["model_response"], model, generations)
 
-    def streaming(
-        self, model: str, messages: list, *args: Any, **kwargs: Any
-    ) -> Iterator[GenericStreamingChunk]:
+    def streaming(self, model: str, messages: list, *args: Any, **kwargs: Any) -> Iterator[GenericStreamingChunk]:
         engine, request = _prepare(model, messages, kwargs["optional_params"])
         _check_one_sample(request)
         events: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -111,9 +109,7 @@ class _LiteLLMErrors:
             raise Timeout("the local model ran out of time", self.model, LOCAL_PROVIDER) from error
 
 
-def _threadsafe(
-    loop: asyncio.AbstractEventLoop, events: asyncio.Queue[str | None]
-) -> Callable[[str | None], None]:
+def _threadsafe(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[str | None]) -> Callable[[str | None], None]:
     def put(text: str | None) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(events.put_nowait, text)
@@ -168,9 +164,7 @@ def _list_model(model: str, engine: BatchEngine) -> None:
     )
 
 
-def _request(
-    model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]
-) -> GenerationRequest:
+def _request(model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> GenerationRequest:
     given = {k: v for k, v in params.items() if v is not None and k not in _IGNORED}
     limit = given.pop("max_completion_tokens", None)
     stop = given.pop("stop", ())
@@ -180,9 +174,7 @@ def _request(
         seed = _seeds.next(particle, messages)
     known = {k: given.pop(k) for k in ("max_tokens", "temperature", "top_p", "n", "tools") if k in given}
     if given.pop("tool_choice", "auto") != "auto":
-        raise BadRequestError(
-            f"{LOCAL_PROVIDER} cannot force a tool: leave tool_choice out", model, LOCAL_PROVIDER
-        )
+        raise BadRequestError(f"{LOCAL_PROVIDER} cannot force a tool: leave tool_choice out", model, LOCAL_PROVIDER)
     if given:
         raise UnsupportedParamsError(
             f"{LOCAL_PROVIDER} does not know {sorted(given)}: leave them out",
@@ -211,9 +203,7 @@ def _flat(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check_one_sample(request: GenerationRequest) -> None:
     if request.n != 1:
-        raise BadRequestError(
-            "a stream carries one sample: ask for n=1, or do not stream", "", LOCAL_PROVIDER
-        )
+        raise BadRequestError("a stream carries one sample: ask for n=1, or do not stream", "", LOCAL_PROVIDER)
 
 
 def _seconds(timeout: Any) -> float | None:
@@ -237,9 +227,7 @@ def _response(response: ModelResponse, model: str, generations: list[Generation]
 
 
 def _chunk(text: str) -> GenericStreamingChunk:
-    return GenericStreamingChunk(
-        text=text, is_finished=False, finish_reason="", usage=None, index=0, tool_use=None
-    )
+    return GenericStreamingChunk(text=text, is_finished=False, finish_reason="", usage=None, index=0, tool_use=None)
 
 
 def _last_chunk(generation: Generation) -> GenericStreamingChunk:

@@ -28,9 +28,9 @@ class Sampler:
         self.any_greedy = any(self.greedy)
         self.device = device
         self._greedy = torch.tensor(self.greedy, device=device)
-        self._temperature = torch.tensor(
-            [t or 1.0 for t in temperature], dtype=torch.float32, device=device
-        ).unsqueeze(1)
+        self._temperature = torch.tensor([t or 1.0 for t in temperature], dtype=torch.float32, device=device).unsqueeze(
+            1
+        )
         self._plain = all(t in (0.0, 1.0) for t in temperature)
         self._top_p = None
         if any(p < 1 for p in top_p):

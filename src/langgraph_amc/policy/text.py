@@ -26,9 +26,7 @@ class TextCodec:
         ids = configured if isinstance(configured, list) else [configured]
         self.end_ids = frozenset(i for i in [*ids, tokenizer.eos_token_id] if i is not None)
 
-    def prompt(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
-    ) -> list[int]:
+    def prompt(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None) -> list[int]:
         """Token ids of a conversation, ready for the assistant's turn.
 
         Raises
@@ -66,9 +64,7 @@ class TextCodec:
     def decode(self, ids: Iterable[int]) -> str:
         """Text of some tokens, special ones left out."""
         with self._lock:
-            return self.tokenizer.decode(
-                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
+            return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def split_stops(self, stop: tuple[str, ...]) -> tuple[frozenset[int], tuple[str, ...]]:
         """Stops that are a special token each (they never show in the text), and the others."""

@@ -94,9 +94,7 @@ class UsageCallback(BaseCallbackHandler):
     ) -> None:
         self._start(run_id, metadata)
 
-    def on_llm_start(
-        self, serialized: Any, prompts: Any, *, run_id: UUID, metadata: Any = None, **kwargs: Any
-    ) -> None:
+    def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, metadata: Any = None, **kwargs: Any) -> None:
         self._start(run_id, metadata)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:

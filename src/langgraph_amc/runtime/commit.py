@@ -14,8 +14,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_amc.errors import AMCError
 from langgraph_amc.runtime.cells import Cell, MessageList, Packed
 from langgraph_amc.runtime.engine import Engine
+from langgraph_amc.runtime.nodes import Node, Writes, ordered
 from langgraph_amc.runtime.particle import Particle
-from langgraph_amc.runtime.saver import Node, Writes, ordered
 
 
 class ConcurrentWriteError(AMCError):

@@ -10,7 +10,7 @@ child, per particle: two clones of one checkpoint must never see each other's re
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     get_checkpoint_metadata,
-    writes_sort_key,
 )
 
 from langgraph_amc.runtime.cells import (
@@ -35,60 +34,7 @@ from langgraph_amc.runtime.cells import (
     freeze,
     is_message_list,
 )
-
-Key = tuple[str, str]
-"""(thread id, checkpoint namespace)"""
-WriteKey = tuple[str, int]
-"""(task id, index of the write within the task)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    task_id: str
-    channel: str
-    cell: Cell
-    task_path: str
-    index: int
-
-
-Writes = dict[WriteKey, Write]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    """One saved checkpoint, shared by every particle that descends from it."""
-
-    key: Key
-    id: str
-    parent: Node | None
-    external_parent: str | None
-    """Parent in the app's own saver, for the root that was adopted from it."""
-    checkpoint: Mapping[str, Any]
-    """The checkpoint without its channel values."""
-    values: Mapping[str, Cell]
-    metadata: CheckpointMetadata
-    new_versions: ChannelVersions
-    edge: Writes
-    """Writes stored on the parent that led to this node."""
-
-    @property
-    def parent_id(self) -> str | None:
-        return self.parent.id if self.parent is not None else self.external_parent
-
-    def config(self, checkpoint_id: str | None) -> RunnableConfig:
-        thread, ns = self.key
-        configurable: dict[str, Any] = {"thread_id": thread, "checkpoint_ns": ns}
-        if checkpoint_id is not None:
-            configurable["checkpoint_id"] = checkpoint_id
-        return {"configurable": configurable}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Log:
-    """Every node a lineage saved, newest first, over all namespaces."""
-
-    node: Node
-    previous: Log | None
+from langgraph_amc.runtime.nodes import Key, Log, Node, Write, Writes, chain, ordered
 
 
 @dataclass(slots=True)
@@ -345,7 +291,7 @@ class ParticleSaver(BaseCheckpointSaver):
             (node, child)
             for key, head in heads.items()
             if configurable.get("thread_id", key[0]) == key[0] and configurable.get("checkpoint_ns", key[1]) == key[1]
-            for node, child in _chain(head)
+            for node, child in chain(head)
             if (not wanted or node.id == wanted)
             and (not bound or node.id < bound)
             and all(node.metadata.get(k) == v for k, v in (filter or {}).items())
@@ -363,7 +309,7 @@ class ParticleSaver(BaseCheckpointSaver):
         head = self._s.heads.get(key)
         if checkpoint_id is None or head is None:
             return head, None
-        for node, child in _chain(head):
+        for node, child in chain(head):
             if node.id == checkpoint_id:
                 return node, child
         return None, None
@@ -419,16 +365,3 @@ class ParticleSaver(BaseCheckpointSaver):
             node.config(node.parent_id) if node.parent_id else None,
             [(w.task_id, w.channel, w.cell.thaw()) for w in ordered(writes)],
         )
-
-
-def ordered(writes: Writes) -> list[Write]:
-    """Writes in the order in which LangGraph replays them."""
-    return sorted(writes.values(), key=lambda w: writes_sort_key(w.task_path, w.task_id, w.index))
-
-
-def _chain(head: Node) -> Iterator[tuple[Node, Node | None]]:
-    node: Node | None = head
-    child: Node | None = None
-    while node is not None:
-        yield node, child
-        node, child = node.parent, node

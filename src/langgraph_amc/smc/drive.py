@@ -36,9 +36,7 @@ def drive(events: AsyncGenerator[E, None]) -> Generator[E, None, None]:
                 return
             yield event
     finally:
-        if not (
-            isinstance(events, AsyncGeneratorType) and events.ag_running
-        ):  # running still: it will not stop
+        if not (isinstance(events, AsyncGeneratorType) and events.ag_running):  # running still: it will not stop
             _run(events.aclose())
 
 

@@ -117,9 +117,7 @@ async def particle_filter(
             going = np.flatnonzero(~ended)
             value = np.zeros(len(live))  # stays 0 where a particle has ended: it has no future
             if scored and boundary is not None and going.size:
-                value[going] = seen[going] = _values(
-                    going.size, await population.score([live[i] for i in going])
-                )
+                value[going] = seen[going] = _values(going.size, await population.score([live[i] for i in going]))
                 yield Scored(boundary, tuple(live[i] for i in going), tuple(value[going].tolist()))
 
             potential, sharpness, log_weights = _weigh(tempering, arrivals, value, ended, baseline, log_base)
@@ -224,9 +222,7 @@ async def _prune_all(population: Population[P], particles: Sequence[P], error: B
 
 def _validate(particles: int, objective: str, tempering: Tempering, max_boundary: int) -> None:
     if particles < 1 or max_boundary < 0:
-        raise ConfigurationError(
-            f"Need particles >= 1 and max_boundary >= 0, got {particles} and {max_boundary}."
-        )
+        raise ConfigurationError(f"Need particles >= 1 and max_boundary >= 0, got {particles} and {max_boundary}.")
     if objective not in ("optimise", "sample"):
         raise ConfigurationError(f"objective must be 'optimise' or 'sample', got {objective!r}.")
     if objective == "sample" and not tempering.exact:
@@ -238,9 +234,7 @@ def _validate(particles: int, objective: str, tempering: Tempering, max_boundary
 
 def _exactly(n: int, answer: Sequence[T], what: str) -> list[T]:
     if len(answer) != n:
-        raise PopulationError(
-            f"Population.{what} returned {len(answer)} items for {n} particles: return one for each."
-        )
+        raise PopulationError(f"Population.{what} returned {len(answer)} items for {n} particles: return one for each.")
     return list(answer)
 
 

@@ -164,9 +164,7 @@ def every(k: SupportsIndex) -> Every:
 def ess_below(fraction: float) -> EssBelow:
     """Resample where the ESS is at most this fraction, in (0, 1], of the number of live particles."""
     if isinstance(fraction, bool) or not (0 < fraction <= 1):
-        raise ConfigurationError(
-            f"ess_below needs a fraction in (0, 1], as in ess_below(0.5), got {fraction!r}."
-        )
+        raise ConfigurationError(f"ess_below needs a fraction in (0, 1], as in ess_below(0.5), got {fraction!r}.")
     return EssBelow(float(fraction))
 
 

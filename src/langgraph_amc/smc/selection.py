@@ -66,16 +66,12 @@ def argmax(rng: np.random.Generator, candidates: Sequence[Candidate]) -> int:
 
 def best_value(rng: np.random.Generator, candidates: Sequence[Candidate]) -> int:
     """The candidate the value function thinks best; those it has not scored are passed over."""
-    return _best(
-        candidates, _known({i: candidates[i].value for i in _eligible(candidates)}, "value", _NO_VALUES)
-    )
+    return _best(candidates, _known({i: candidates[i].value for i in _eligible(candidates)}, "value", _NO_VALUES))
 
 
 def best_reward(rng: np.random.Generator, candidates: Sequence[Candidate]) -> int:
     """The candidate of the highest observed reward; only for a reward that can be observed when serving."""
-    return _best(
-        candidates, _known({i: candidates[i].reward for i in _eligible(candidates)}, "reward", _NO_REWARDS)
-    )
+    return _best(candidates, _known({i: candidates[i].reward for i in _eligible(candidates)}, "reward", _NO_REWARDS))
 
 
 def vote(key: Callable[[Any], Hashable] | None = None) -> Selector:
@@ -114,9 +110,7 @@ def oracle(candidates: Sequence[Candidate], true_rewards: Sequence[float | None]
     return _best(candidates, _known({i: true_rewards[i] for i in alive}, "true reward", _NO_TRUE_REWARDS))
 
 
-_NO_VALUES = (
-    "best_value needs a value function: no candidate has been scored. Give one, or use vote or sample."
-)
+_NO_VALUES = "best_value needs a value function: no candidate has been scored. Give one, or use vote or sample."
 _NO_REWARDS = (
     "best_reward is only for an observable reward: no candidate has one. Use best_value, vote or sample "
     "where the reward is not known when serving."

@@ -30,9 +30,7 @@ class LogWeights:
     def __post_init__(self) -> None:
         log = np.array(self.log, dtype=np.float64)  # a copy: nobody else can write to it
         if log.ndim != 1 or not log.size:
-            raise WeightError(
-                f"Log-weights must be a non-empty one-dimensional array, got shape {log.shape}."
-            )
+            raise WeightError(f"Log-weights must be a non-empty one-dimensional array, got shape {log.shape}.")
         refused = np.flatnonzero(np.isnan(log) | (log == np.inf))
         if refused.size:
             raise WeightError(
@@ -83,9 +81,7 @@ class LogWeights:
         """These weights times exp(increments [n]); a −inf weight stays −inf."""
         increments = np.asarray(increments, dtype=np.float64)
         if increments.shape not in ((), self.log.shape):
-            raise WeightError(
-                f"{self.log.size} log-weights cannot take increments of shape {increments.shape}."
-            )
+            raise WeightError(f"{self.log.size} log-weights cannot take increments of shape {increments.shape}.")
         with np.errstate(invalid="ignore"):  # -inf + inf is NaN, which is refused with words
             return LogWeights(self.log + increments)
 

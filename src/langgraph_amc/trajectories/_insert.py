@@ -147,9 +147,7 @@ class Inserter:
                     "values are compared within a task, so give another task another id"
                 )
             self._connection.execute(
-                table.update()
-                .where(table.c.id == row["id"])
-                .values(metadata=row["metadata"], split=row["split"])
+                table.update().where(table.c.id == row["id"]).values(metadata=row["metadata"], split=row["split"])
             )
         self._tasks[row["id"]] = row
 

@@ -56,9 +56,7 @@ def load(connection: sa.Connection, keys: list[int]) -> list[Trajectory]:
         if head.shares_key is not None:
             rows[key] = rows[head.shares_key][: head.shares] + rows[key]
         if len(rows[key]) != head.states:
-            raise StoreError(
-                f"particle {head.particle!r} of run {head.run_id!r} has lost steps: import it again"
-            )
+            raise StoreError(f"particle {head.particle!r} of run {head.run_id!r} has lost steps: import it again")
     return [_trajectory(heads[key], rows[key]) for key in keys]
 
 

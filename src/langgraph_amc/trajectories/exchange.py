@@ -141,9 +141,7 @@ def _check_header(kind: str, item: Mapping[str, Any]) -> None:
     if kind != "header" or item.get("format") != FORMAT:
         raise ValueError(f"the first line of an export says its format, {FORMAT}")
     if item.get("version") != VERSION:
-        raise ValueError(
-            f"format version {item.get('version')!r}, this langgraph-amc reads {VERSION}: upgrade it"
-        )
+        raise ValueError(f"format version {item.get('version')!r}, this langgraph-amc reads {VERSION}: upgrade it")
 
 
 def _plain(record: Record) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]:
@@ -277,9 +275,7 @@ def _check_parquet(path: Path, found: Any, schema: Any) -> None:
     if marks.get(b"format") != FORMAT.encode():
         raise ExchangeError(f"{path}: not an export of trajectories ({FORMAT})")
     if marks.get(b"version") != str(VERSION).encode() or not found.equals(schema):
-        raise ExchangeError(
-            f"{path}: another version of the format, this langgraph-amc reads {VERSION}: upgrade it"
-        )
+        raise ExchangeError(f"{path}: another version of the format, this langgraph-amc reads {VERSION}: upgrade it")
 
 
 def _record(row: dict[str, Any]) -> Record:

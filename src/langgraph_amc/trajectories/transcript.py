@@ -65,9 +65,7 @@ class Transcript:
         if self.max_tool_chars is not None and self.max_tool_chars < 1:
             raise TranscriptError("max_tool_chars is a positive number of characters, or None for no limit")
         if unknown := set(self.roles) - set(_ROLES.values()):
-            raise TranscriptError(
-                f"roles {sorted(unknown)} are unknown: rename {sorted(set(_ROLES.values()))}"
-            )
+            raise TranscriptError(f"roles {sorted(unknown)} are unknown: rename {sorted(set(_ROLES.values()))}")
 
     @classmethod
     def from_state(cls, fn: Callable[[Any], str], *, name: str = "", **options: Any) -> Transcript:
@@ -93,9 +91,7 @@ class Transcript:
         }
 
     @classmethod
-    def from_options(
-        cls, options: Mapping[str, Any], text_of: Callable[[Any], str] | None = None
-    ) -> Transcript:
+    def from_options(cls, options: Mapping[str, Any], text_of: Callable[[Any], str] | None = None) -> Transcript:
         """The transcript that wrote ``options``, e.g. into a value checkpoint.
 
         Raises `TranscriptError` for another format version, and where ``options`` came from a function of
@@ -107,9 +103,7 @@ class Transcript:
                 f"transcript format {version!r} is not {FORMAT_VERSION}: use the langgraph-amc that wrote it"
             )
         if rest.get("name") and text_of is None:
-            raise TranscriptError(
-                f"this transcript is a function of the state, {rest['name']}: pass text_of="
-            )
+            raise TranscriptError(f"this transcript is a function of the state, {rest['name']}: pass text_of=")
         return cls(text_of=text_of, **rest)
 
     @property
@@ -219,9 +213,7 @@ class TranscriptBuilder:
         assert self.transcript.text_of is not None
         now = self.transcript.text_of(state)
         if not isinstance(now, str):
-            raise TranscriptError(
-                f"{self.transcript.name} returned {type(now).__name__}: return the state's text"
-            )
+            raise TranscriptError(f"{self.transcript.name} returned {type(now).__name__}: return the state's text")
         now = printable(now)
         if not isinstance(self.seen, str):
             return now, now
@@ -286,9 +278,7 @@ def _kind(message: Any) -> str:
     except AttributeError:
         raise TranscriptError(f"{type(message).__name__} is no message: use LangChain messages") from None
     if kind == "remove":
-        raise TranscriptError(
-            "a RemoveMessage belongs into an update, not into a state: use a messages reducer"
-        )
+        raise TranscriptError("a RemoveMessage belongs into an update, not into a state: use a messages reducer")
     # Streamed parts: AIMessageChunk, HumanMessageChunk, ...
     return kind.removesuffix("MessageChunk").lower() if kind.endswith("MessageChunk") else kind
 

@@ -76,7 +76,9 @@ class Trajectory:
         if not self.rewards:
             object.__setattr__(self, "rewards", (0.0,) * (len(self.segments) - 1))
         if len(self.rewards) != len(self.segments) - 1:
-            raise ValueError(f"{len(self.segments)} segments need {len(self.segments) - 1} rewards, got {len(self.rewards)}")
+            raise ValueError(
+                f"{len(self.segments)} segments need {len(self.segments) - 1} rewards, got {len(self.rewards)}"
+            )
 
     @property
     def total(self) -> float | None:

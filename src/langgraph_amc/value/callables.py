@@ -46,9 +46,7 @@ def as_value(value: Any, transcript_fingerprint: str | None = None) -> ValueFunc
         return CheckedValue(value)
     if callable(value):
         if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(type(value).__call__):
-            raise ConfigurationError(
-                "a value function is called from a worker thread: pass a plain, not an async one"
-            )
+            raise ConfigurationError("a value function is called from a worker thread: pass a plain, not an async one")
         return CheckedValue(OneByOne(value) if _takes_text(value) else Batched(value))
     raise ConfigurationError(
         f"{type(value).__name__} is no value function: pass a checkpoint folder, an object with score(transcripts),"
@@ -142,11 +140,7 @@ def _checked(returned: Any, count: int, source: object) -> FloatArray:
     name = type(source).__name__
     if inspect.isawaitable(returned):
         raise ValueScoreError(f"{name} returned an awaitable: a value function is a plain function")
-    items = (
-        list(returned)
-        if isinstance(returned, Sequence | np.ndarray) and not isinstance(returned, str)
-        else None
-    )
+    items = list(returned) if isinstance(returned, Sequence | np.ndarray) and not isinstance(returned, str) else None
     if items is None or len(items) != count:
         got = type(returned).__name__ if items is None else f"{len(items)} of them"
         raise ValueScoreError(
@@ -154,9 +148,7 @@ def _checked(returned: Any, count: int, source: object) -> FloatArray:
             " annotate the parameter as str to be called with one text at a time"
         )
     if any(isinstance(item, str | bytes) for item in items):
-        raise ValueScoreError(
-            f"{name} returned text instead of numbers: parse it, and return None where that fails"
-        )
+        raise ValueScoreError(f"{name} returned text instead of numbers: parse it, and return None where that fails")
     try:
         scores = np.array([np.nan if item is None else float(item) for item in items], dtype=np.float64)
     except (TypeError, ValueError) as error:

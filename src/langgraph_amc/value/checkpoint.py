@@ -168,16 +168,12 @@ def _load_adapter(folder: Path, spec: ValueSpec, base: str | Path | None, device
         raise ValueModelError(f"{folder} is an adapter and does not say on which base: pass base=")
     model = bare_model(source, spec.head.size, tokenizer=folder, use_lora=True, device=device)
     if (model.base_config_sha, model.base_weights_sha) != (spec.base_config_sha, spec.base_weights_sha):
-        raise ValueModelError(
-            f"{source} is not the base that {folder} was trained on: pass the right one as base="
-        )
+        raise ValueModelError(f"{source} is not the base that {folder} was trained on: pass the right one as base=")
     from peft import get_peft_model_state_dict
     from peft.utils import load_peft_weights, set_peft_model_state_dict
 
     model = with_adapters(model, spec.lora_rank)
-    expected = {
-        name: tuple(tensor.shape) for name, tensor in get_peft_model_state_dict(model.network).items()
-    }
+    expected = {name: tuple(tensor.shape) for name, tensor in get_peft_model_state_dict(model.network).items()}
     _check_same(folder, stored, expected)
     set_peft_model_state_dict(model.network, load_peft_weights(str(folder), device=str(device)))
     return model
@@ -201,14 +197,10 @@ def _stored_shapes(folder: Path, file: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _check_head(
-    folder: Path, spec: ValueSpec, stored: dict[str, tuple[int, ...]], plain_names: dict[str, str]
-) -> None:
+def _check_head(folder: Path, spec: ValueSpec, stored: dict[str, tuple[int, ...]], plain_names: dict[str, str]) -> None:
     name = f"{spec.head_name}.weight"
     if name not in plain_names:
-        raise ValueModelError(
-            f"{folder} holds no head {name!r}: it would be random; restore it or train again"
-        )
+        raise ValueModelError(f"{folder} holds no head {name!r}: it would be random; restore it or train again")
     rows = stored[plain_names[name]][0]
     if rows != spec.head.size:
         raise ValueModelError(
@@ -217,9 +209,7 @@ def _check_head(
         )
 
 
-def _check_same(
-    folder: Path, stored: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]
-) -> None:
+def _check_same(folder: Path, stored: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> None:
     wrong = {name for name in stored.keys() | expected.keys() if stored.get(name) != expected.get(name)}
     if wrong:
         raise ValueModelError(

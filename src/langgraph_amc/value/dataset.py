@@ -86,14 +86,10 @@ def usable(trajectories: Iterable[Trajectory]) -> tuple[list[Trajectory], dict[s
             kept.append(trajectory)
     if not kept:
         found = f"; left out: {dict(left_out)}" if left_out else ""
-        raise TrainingDataError(
-            f"no trajectory with a known outcome to train on{found}: collect and evaluate runs"
-        )
+        raise TrainingDataError(f"no trajectory with a known outcome to train on{found}: collect and evaluate runs")
     for trajectory in kept:
         if not np.isfinite(trajectory.returns() or ()).all():
-            raise TrainingDataError(
-                f"run {trajectory.run_id!r}, particle {trajectory.particle!r}: return not finite"
-            )
+            raise TrainingDataError(f"run {trajectory.run_id!r}, particle {trajectory.particle!r}: return not finite")
     fingerprints = sorted({trajectory.fingerprint for trajectory in kept})
     if len(fingerprints) > 1:
         raise TrainingDataError(
@@ -113,9 +109,7 @@ def split_by_task(
 ) -> tuple[list[Trajectory], list[Trajectory]]:
     """Training and validation trajectories with no task in both; one task alone is all for training."""
     tasks = sorted({task_of(t) for t in trajectories})
-    count = (
-        0 if fraction == 0 or len(tasks) < 2 else min(len(tasks) - 1, max(1, round(fraction * len(tasks))))
-    )
+    count = 0 if fraction == 0 or len(tasks) < 2 else min(len(tasks) - 1, max(1, round(fraction * len(tasks))))
     held_out = set(np.random.default_rng(seed).permutation(len(tasks))[:count].tolist())
     names = {task for number, task in enumerate(tasks) if number in held_out}
     train = [t for t in trajectories if task_of(t) not in names]
@@ -175,9 +169,7 @@ def targets(states: States, head: ReturnHead, average_siblings: bool) -> Tensor:
     return (sums / torch.bincount(key, minlength=groups)[:, None])[key].float()
 
 
-def batches(
-    data: DataSet, batch_tokens: int, rng: np.random.Generator | None, pool: int = 16
-) -> Iterator[Batch]:
+def batches(data: DataSet, batch_tokens: int, rng: np.random.Generator | None, pool: int = 16) -> Iterator[Batch]:
     """Right-padded batches of at most ``batch_tokens`` tokens, padding included, each of similar lengths.
 
     With ``rng``: windows are shuffled, sorted by length within pools of about ``pool`` batches only, and the
@@ -212,9 +204,7 @@ def collate(chosen: Sequence[Window]) -> Batch:
     rows = np.repeat(np.arange(len(chosen)), [len(window.readouts) for window in chosen])
     columns = np.concatenate([window.readouts for window in chosen])
     states = np.concatenate([window.states for window in chosen])
-    return Batch(
-        torch.from_numpy(ids), torch.from_numpy(rows), torch.from_numpy(columns), torch.from_numpy(states)
-    )
+    return Batch(torch.from_numpy(ids), torch.from_numpy(rows), torch.from_numpy(columns), torch.from_numpy(states))
 
 
 def default_batch_tokens(data: DataSet) -> int:

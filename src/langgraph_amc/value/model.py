@@ -120,9 +120,7 @@ def new_model(
     ConfigurationError: options that do not fit together.
     ValueModelError: the base cannot be loaded, cannot carry a head, or is not causal.
     """
-    model = bare_model(
-        base, size, tokenizer=tokenizer, use_lora=None if lora == "auto" else bool(lora), device=device
-    )
+    model = bare_model(base, size, tokenizer=tokenizer, use_lora=None if lora == "auto" else bool(lora), device=device)
     if model.lora:
         model = with_adapters(model, rank=8 if lora == "auto" or lora is True else int(lora))
     check_causal(model)
@@ -152,9 +150,7 @@ def bare_model(
             if use_lora:
                 raise ConfigurationError("LoRA needs a saved base model; pass its folder instead of a config")
             if tokenizer is None:
-                raise ConfigurationError(
-                    "a base given as a config needs tokenizer= (a folder or a tokenizer)"
-                )
+                raise ConfigurationError("a base given as a config needs tokenizer= (a folder or a tokenizer)")
             network = getattr(transformers, auto_class).from_config(config, dtype=torch.float32)
             use_lora = False
         else:
@@ -186,9 +182,7 @@ def _load_network(base: str | Path, config: Any, auto_class: AutoClass, with_hea
     head = "" if with_head else f"{_head_name(network, config.num_labels)}."
     missing = sorted(name for name in info["missing_keys"] if not (head and name.startswith(head)))
     if missing:
-        raise ValueModelError(
-            f"{base} lacks {len(missing)} weights, the first is {missing[0]!r}: it is incomplete"
-        )
+        raise ValueModelError(f"{base} lacks {len(missing)} weights, the first is {missing[0]!r}: it is incomplete")
     return network
 
 
@@ -267,9 +261,7 @@ def _auto_class(config: PretrainedConfig) -> AutoClass:
         return "AutoModelForTokenClassification"
     if type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         return "AutoModelForSequenceClassification"
-    raise ValueModelError(
-        f"transformers has no classification model for {config.model_type!r}: take another base"
-    )
+    raise ValueModelError(f"transformers has no classification model for {config.model_type!r}: take another base")
 
 
 def _head_name(network: Any, size: int) -> str:

@@ -155,26 +155,20 @@ def measure(predicted: NDArray[np.float64], states: States, head: ReturnHead, se
     )
 
 
-def notes(
-    quality: Quality, head: ReturnHead, returns: NDArray[np.float64], validation_tasks: int
-) -> tuple[str, ...]:
+def notes(quality: Quality, head: ReturnHead, returns: NDArray[np.float64], validation_tasks: int) -> tuple[str, ...]:
     """What a reader of the numbers should know."""
     found = []
     if validation_tasks == 0:
         found.append("no held-out tasks: the numbers above flatter, and there was no early stopping")
     if float(np.ptp(returns)) == 0.0:
-        found.append(
-            f"every return is {returns[0]:g}: there is nothing to learn; collect tasks that are mixed"
-        )
+        found.append(f"every return is {returns[0]:g}: there is nothing to learn; collect tasks that are mixed")
     chance = 0.5 if quality.ranking.metric == "auc" else 0.0
     if quality.ranking.value is None:
         found.append("no task has states with different returns: ranking within a task could not be measured")
     elif quality.ranking.low is not None and quality.ranking.low <= chance:
         found.append("ranking within a task is not clearly better than chance: expect little from resampling")
     if not head.soft:
-        found.append(
-            f"loss={head.loss!r} on graded returns knows only the mean: no exact soft value; see 'two_hot'"
-        )
+        found.append(f"loss={head.loss!r} on graded returns knows only the mean: no exact soft value; see 'two_hot'")
     return tuple(found)
 
 

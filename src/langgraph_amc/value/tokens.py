@@ -49,9 +49,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, transcripts: Sequence[Segments]) 
     unique = list(dict.fromkeys(segment for segments in transcripts for segment in segments))
     if not unique:
         return []
-    batch = tokenizer(unique, add_special_tokens=False, return_attention_mask=False, verbose=False)[
-        "input_ids"
-    ]
+    batch = tokenizer(unique, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
     pieces = {segment: np.asarray(ids, dtype=np.int64) for segment, ids in zip(unique, batch, strict=True)}
     return [_join([pieces[segment] for segment in segments], tokenizer) for segments in transcripts]
 
@@ -67,9 +65,7 @@ def _anchor(tokenizer: PreTrainedTokenizerBase) -> int:
     for token in (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id):
         if token is not None:
             return int(token)
-    raise ValueModelError(
-        "the tokenizer has no BOS, EOS or padding token to stand for an empty first segment"
-    )
+    raise ValueModelError("the tokenizer has no BOS, EOS or padding token to stand for an empty first segment")
 
 
 def window_start(length: int, max_length: int) -> int:

@@ -183,9 +183,7 @@ def _fit(
         if model.head.bias is not None:
             model.head.bias.copy_(head.initial_bias((targets * weights[:, None]).mean(0)))
     rng = np.random.default_rng(plan.seed)
-    steps = plan.epochs * sum(
-        1 for _ in dataset.batches(train, plan.batch_tokens, np.random.default_rng(plan.seed))
-    )
+    steps = plan.epochs * sum(1 for _ in dataset.batches(train, plan.batch_tokens, np.random.default_rng(plan.seed)))
     optimizer, schedule = _optimizer(model, plan, steps)
     logs: list[report.EpochLog] = []
     best = (math.inf, 0, _snapshot(model))
@@ -194,9 +192,7 @@ def _fit(
         started, losses = time.perf_counter(), []
         model.network.train()
         for batch in dataset.batches(train, plan.batch_tokens, rng):
-            losses.append(
-                _update(model, batch_loss(model, head, batch, targets, weights), optimizer, step == 0)
-            )
+            losses.append(_update(model, batch_loss(model, head, batch, targets, weights), optimizer, step == 0))
             schedule.step()
             step += 1
             if plan.progress is not None:
@@ -265,9 +261,7 @@ def _predict(model: ValueModel, data: DataSet, batch_tokens: int) -> Tensor:
 
 def _validate(model: ValueModel, head: ReturnHead, data: DataSet, batch_tokens: int) -> float:
     """Weighted mean loss on the runs' own returns, not averaged over siblings."""
-    losses = head.losses(
-        _predict(model, data, batch_tokens), dataset.targets(data.states, head, False)
-    ).double()
+    losses = head.losses(_predict(model, data, batch_tokens), dataset.targets(data.states, head, False)).double()
     return float((losses * torch.from_numpy(data.states.weights)).mean())
 
 
@@ -301,9 +295,7 @@ def _max_length(model: ValueModel, asked: int | None) -> int:
     config = model.classifier.config.get_text_config().to_dict()
     allowed = int(config.get("max_position_embeddings") or config.get("n_positions") or MAX_LENGTH)
     if asked is not None and asked > allowed:
-        raise ConfigurationError(
-            f"max_length={asked} is more than the {allowed} tokens the base model can read"
-        )
+        raise ConfigurationError(f"max_length={asked} is more than the {allowed} tokens the base model can read")
     return min(allowed, MAX_LENGTH) if asked is None else asked
 
 
