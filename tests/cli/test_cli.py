@@ -92,7 +92,7 @@ def test_from_own_app_to_table(folder: Path) -> None:
     report = json.loads(
         amc(folder, "train-value", "runs.sqlite", "--base", str(base), "--epochs", "4", "--json").stdout
     )
-    assert len(report["epochs"]) == 4
+    assert 1 <= len(report["epochs"]) <= 4
     assert (folder / "value" / "amc_value.json").exists()
 
     options = (*APP_OPTIONS, "--split", "test", "--value", "value", "--resample", "every(1)", "-n", "4")
