@@ -1,9 +1,9 @@
 """Train the demo's policy from scratch: a tiny Llama that clones a slipping expert of the crafting world.
 
-Writes an ordinary Hugging Face folder (ChatML chat template, word-level tokenizer). About 20 minutes on one
-core::
+Writes an ordinary Hugging Face folder (ChatML chat template, word-level tokenizer). About ten
+minutes on one core::
 
-    python examples/crafting/train_policy.py --out src/langgraph_amc/demo/policy --minutes 18
+    python examples/crafting/train_policy.py --out src/langgraph_amc/demo/policy
 
 Training has two phases on the seeds of the "policy" split only: first the expert's action is the label at
 every step (slips happen but are not imitated), then slips are imitated too, so that the finished policy errs
@@ -13,12 +13,13 @@ by the step.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
@@ -43,7 +44,13 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 ROPE_THETA = 1e5  # slow enough that content can be matched across a whole transcript
+WIDTH, RATE, BATCH_TOKENS, WARM_UP_STEPS = 128, 2e-3, 3072, 160
+LATE = 0.65  # share of the training after which slips are imitated
+EARLY_SLIPS = Slips(wasteful=0.15, harmless=0.08)  # before that they only show how to go on from them
+OBSERVED = 0.2  # loss weight of observation tokens: predicting the world helps to follow it
 SMALL = Shape(recipes=(2, 3), plan_steps=(3, 7))
+
+Encoded = list[tuple[list[int], list[float]]]
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -76,21 +83,21 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def build_model(vocab_size: int, pad: int, eos: int, *, width: int, layers: int, seed: int) -> LlamaForCausalLM:
-    """A randomly initialised Llama with heads of 32."""
+def build_model(tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlamaForCausalLM:
+    """A Llama of four layers with four heads of 32, random but for an induction circuit."""
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 32,
-        num_key_value_heads=width // 32,
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=2 * WIDTH,
+        num_hidden_layers=4,
+        num_attention_heads=WIDTH // 32,
+        num_key_value_heads=WIDTH // 32,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
-        pad_token_id=pad,
+        pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
-        eos_token_id=eos,
+        eos_token_id=tokenizer.eos_token_id,
         rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
     )
     model = LlamaForCausalLM(config)
@@ -139,9 +146,9 @@ def plant_induction(model: LlamaForCausalLM) -> None:
 
 
 def encode(
-    vocab: dict[str, int], task: CraftingTask, steps: list[DemoStep], imitate_slips: bool, observed: float
+    vocab: dict[str, int], task: CraftingTask, steps: list[DemoStep], imitate_slips: bool
 ) -> tuple[list[int], list[float]]:
-    """Token ids and loss weights of a demonstration: 1 for actions, ``observed`` for observations."""
+    """Token ids of a demonstration, and loss weights: 1 for actions, less for observations, 0 for the rest."""
     user, assistant, end = vocab["<|im_start|>user\n"], vocab["<|im_start|>assistant\n"], vocab[END]
     ids = [user, *(vocab[w] for w in task.prompt.split()), end]
     weights = [0.0] * len(ids)
@@ -150,7 +157,7 @@ def encode(
         label = 1.0 if imitate_slips or not step.slip else 0.0
         observation = [vocab[w] for w in step.observation.split()] + [end]
         ids += [assistant, *action, user, *observation]
-        weights += [0.0, *[label] * len(action), 0.0, *[observed] * len(observation)]
+        weights += [0.0, *[label] * len(action), 0.0, *[OBSERVED] * len(observation)]
     return ids, weights
 
 
@@ -162,133 +169,98 @@ def copy_batches(vocab_size: int, generator: torch.Generator) -> Iterator[torch.
         yield words.repeat(1, 96 // period + 1)[:, :96]
 
 
-def warm_up(model: LlamaForCausalLM, seconds: float, seed: int) -> None:
-    """Train on copying alone for ``seconds`` of CPU time."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05, betas=(0.9, 0.98))
-    start = time.process_time()
-    for tokens in copy_batches(model.config.vocab_size, torch.Generator().manual_seed(seed)):
-        if time.process_time() - start > seconds:
-            break
+def optimise(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+    """One clipped gradient step."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
+def warm_up(model: LlamaForCausalLM, seed: int) -> None:
+    """Train on copying alone, about 20 CPU seconds."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05, betas=(0.9, 0.98))
+    random_words = copy_batches(model.config.vocab_size, torch.Generator().manual_seed(seed))
+    for tokens in itertools.islice(random_words, WARM_UP_STEPS):
         logits = model(tokens).logits[:, 31:-1]
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 32:].flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        optimise(model, optimizer, loss)
     print(f"copying: loss {loss.item():.3f}", flush=True)
 
 
-def batches(
-    vocab: dict[str, int], seeds: Iterator[int], budget: int, progress: Any, args: argparse.Namespace
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Length-bucketed batches of about ``budget`` padded tokens, generated on the fly."""
-    rng = random.Random(args.seed)
-    while True:
-        pool = []
-        for _ in range(320):
-            done = progress()
-            seed = next(seeds)
-            shape = SMALL if rng.random() < max(0.0, 0.9 - 4.0 * done) * (args.start is None) else DEFAULT_SHAPE
-            task = make_task(seed, stock="unlimited" if rng.random() < 0.25 else "finite", shape=shape)
-            late = done > args.late
-            slips = Slips(args.wasteful, args.harmless) if late else Slips(0.15, 0.08)
-            pool.append(encode(vocab, task, demonstrate(task, rng, slips), late, args.observed))
-        pool.sort(key=lambda e: len(e[0]))
-        groups: list[list[tuple[list[int], list[float]]]] = [[]]
-        for example in pool:
-            if (len(groups[-1]) + 1) * len(example[0]) > budget:
+def demonstrations(
+    vocab: dict[str, int], seeds: Iterator[int], rng: random.Random, done: float, slips: Slips
+) -> Encoded:
+    """320 encoded demonstrations for the point ``done`` (0 to 1) of the training."""
+    late = done > LATE
+    pool = []
+    for seed in itertools.islice(seeds, 320):
+        shape = SMALL if rng.random() < 0.9 - 4.0 * done else DEFAULT_SHAPE
+        task = make_task(seed, stock="unlimited" if rng.random() < 0.25 else "finite", shape=shape)
+        steps = demonstrate(task, rng, slips if late else EARLY_SLIPS)
+        pool.append(encode(vocab, task, steps, late))
+    return pool
+
+
+def batches(vocab: dict[str, int], steps: int, seed: int, slips: Slips) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """``steps`` length-bucketed batches of token ids and loss weights, generated on the fly."""
+    rng, made = random.Random(seed), 0
+    seeds = iter(SPLITS["policy"][seed * 1_000_000 :])
+    while made < steps:
+        groups: list[Encoded] = [[]]
+        for example in sorted(demonstrations(vocab, seeds, rng, made / steps, slips), key=lambda e: len(e[0])):
+            if (len(groups[-1]) + 1) * len(example[0]) > BATCH_TOKENS:
                 groups.append([])
             groups[-1].append(example)
         rng.shuffle(groups)
-        for group in groups:
+        for group in groups[: steps - made]:
             length = max(len(ids) for ids, _ in group)
             tokens = torch.zeros(len(group), length, dtype=torch.long)
             weights = torch.zeros(len(group), length)
             for row, (ids, weight) in enumerate(group):
                 tokens[row, : len(ids)] = torch.tensor(ids)
                 weights[row, : len(ids)] = torch.tensor(weight)
+            made += 1
             yield tokens, weights
 
 
-def train(model: LlamaForCausalLM, vocab: dict[str, int], args: argparse.Namespace) -> None:
-    """Behaviour cloning with AdamW and a cosine schedule over ``args.minutes`` of CPU time."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.05, betas=(0.9, 0.98))
-    start, total = time.process_time(), args.minutes * 60.0
-
-    def progress() -> float:
-        return min(1.0, (time.process_time() - start) / total)
-
-    seeds = iter(SPLITS["policy"][args.seed * 1_000_000 :])
-    seen, running = 0, 0.0
+def train(model: LlamaForCausalLM, vocab: dict[str, int], steps: int, seed: int, slips: Slips) -> None:
+    """Behaviour cloning with AdamW and a cosine schedule."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05, betas=(0.9, 0.98))
+    start, running = time.process_time(), 0.0
     model.train()
-    for step, (tokens, weights) in enumerate(batches(vocab, seeds, args.batch, progress, args), 1):
-        done = progress()
-        if done >= 1.0:
-            break
-        rate = args.lr * min(1.0, step / 50) * max(0.03, 0.5 * (1.0 + math.cos(math.pi * done)))
+    for step, (tokens, weights) in enumerate(batches(vocab, steps, seed, slips), 1):
+        decay = max(0.03, 0.5 * (1.0 + math.cos(math.pi * step / steps)))
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = RATE * min(1.0, step / 50) * decay
         # padding is on the right and the mask causal, so no attention mask is needed
         hidden = model.model(tokens).last_hidden_state[:, :-1]
         picked = weights[:, 1:] > 0
         losses = F.cross_entropy(model.lm_head(hidden[picked]), tokens[:, 1:][picked], reduction="none")
         label_weights = weights[:, 1:][picked]
-        loss = (losses * label_weights).sum() / label_weights.sum()
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        seen += tokens.numel()
-        acts = label_weights == 1.0
-        running = 0.98 * running + 0.02 * float(losses[acts].mean().detach())
-        if step % 100 == 0:
-            spent = time.process_time() - start
-            bias = 1.0 - 0.98**step
-            print(
-                f"step {step} cpu {spent:.0f}s tokens {seen / 1e6:.2f}M {seen / spent:.0f}/s "
-                f"action loss {running / bias:.3f}",
-                flush=True,
-            )
-        if args.checkpoint_every and step % args.checkpoint_every == 0:
-            model.save_pretrained(args.out)
+        optimise(model, optimizer, (losses * label_weights).sum() / label_weights.sum())
+        running = 0.98 * running + 0.02 * losses[label_weights == 1.0].mean().item()
+        if step % 100 == 0 or step == steps:
+            spent, bias = time.process_time() - start, 1.0 - 0.98**step
+            print(f"step {step}/{steps} cpu {spent:.0f} s action loss {running / bias:.3f}", flush=True)
 
 
 def main() -> None:
     """Train and save."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--start", type=Path, help="continue from this folder")
-    parser.add_argument("--minutes", type=float, default=18.0, help="CPU minutes")
-    parser.add_argument("--warm-up", type=float, default=20.0, help="CPU seconds of copying before anything else")
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--batch", type=int, default=3072, help="padded tokens per step")
-    parser.add_argument("--late", type=float, default=0.75, help="share of training after which slips are imitated")
-    parser.add_argument("--wasteful", type=float, default=0.15)
-    parser.add_argument("--harmless", type=float, default=0.03)
-    parser.add_argument("--observed", type=float, default=0.2, help="loss weight of observation tokens")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--steps", type=int, default=1800)
+    parser.add_argument("--wasteful", type=float, default=0.25, help="rate of slips that cannot be undone")
+    parser.add_argument("--harmless", type=float, default=0.01, help="rate of slips that cost a step")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--checkpoint-every", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
     tokenizer = build_tokenizer()
-    vocab = tokenizer.get_vocab()
-    if args.start:
-        model = LlamaForCausalLM.from_pretrained(args.start, dtype=torch.float32)
-    else:
-        model = build_model(
-            len(tokenizer),
-            tokenizer.pad_token_id,
-            tokenizer.eos_token_id,
-            width=args.width,
-            layers=args.layers,
-            seed=args.seed,
-        )
-        warm_up(model, args.warm_up, args.seed)
-    tokenizer.save_pretrained(args.out)
+    model = build_model(tokenizer, seed=args.seed)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters, vocabulary {len(tokenizer)}")
-    train(model, vocab, args)
+    warm_up(model, args.seed)
+    train(model, tokenizer.get_vocab(), args.steps, args.seed, Slips(args.wasteful, args.harmless))
+    tokenizer.save_pretrained(args.out)
     model.save_pretrained(args.out)
 
 

@@ -72,8 +72,10 @@ class DemoResult:
 
 def run_demo(out: Path, scale: Scale, *, seed: int, bar: Bar) -> DemoResult:
     """Run the whole study and keep its trajectories, value model and figures in ``out``."""
+    from langgraph_amc.policy.litellm_setup import load_litellm
     from langgraph_amc.value import train_value
 
+    load_litellm()  # before the agent imports it: the demo looks nothing up in the network
     began = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
     agent = str(agent_file())

@@ -64,9 +64,9 @@ class AppPopulation:
     _names: int = 0
 
     async def start(self, n: int) -> Sequence[Particle]:
-        frozen = freeze(self.input)
+        # each particle owns its input: add_messages and nodes write into what they are given
+        frozen = None if self.launch.alone else freeze(self.input)
         for _ in range(n):
-            # each particle owns its input: add_messages and nodes write into what they are given
             own = frozen.thaw() if isinstance(frozen, Packed) else self.input
             store = None if self.store is None else OverlayStore(self.store)
             self._add(Particle(self.launch, self._name(), self.root.fork(), store, own))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from langchain_core.messages import BaseMessage
+
 from langgraph_amc.tasks.rewards import step_reward
 from langgraph_amc.trajectories.transcript import TranscriptBuilder, TranscriptError
 
@@ -41,7 +43,8 @@ class Record:
                 builder, problem = None, str(error)
         segments = (*self.segments, "") if builder is None else builder.segments
         messages = messages_of(state)
-        rewards = () if self.empty else (*self.rewards, step_reward(self._added(messages)))
+        added = [m for m in self._added(messages) if isinstance(m, BaseMessage)]
+        rewards = () if self.empty else (*self.rewards, step_reward(added))
         return Record(builder, segments, rewards, messages, self.needed, problem)
 
     def _added(self, messages: tuple[Any, ...]) -> list[Any]:

@@ -29,7 +29,7 @@ from langgraph_amc.runtime.recording import book, report, result
 from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.runtime.settings import Settings
-from langgraph_amc.smc import Candidate, Final, Finished, SelectionError, particle_filter
+from langgraph_amc.smc import Candidate, Final, Finished, SelectionError, ess_below, particle_filter
 
 DEFAULT_RECURSION_LIMIT = int(os.environ.get("LANGGRAPH_DEFAULT_RECURSION_LIMIT", "10007"))
 """LangGraph's own."""
@@ -151,12 +151,13 @@ async def run_stream(
             async for event in particle_filter(
                 population,
                 particles=settings.particles,
-                schedule=settings.resample,
+                # one particle has nothing to be compared with: it is held at boundaries for streaming only
+                schedule=settings.resample if settings.particles > 1 else ess_below(0.5),
                 tempering=settings.tempering,
                 resampler=settings.resampler,
                 objective=settings.objective,
                 rng=rng,
-                scored=settings.value is not None,
+                scored=settings.value is not None and settings.particles > 1,
             ):
                 if isinstance(event, Finished):
                     finals = {id(f.particle): f for f in event.result.finals}
