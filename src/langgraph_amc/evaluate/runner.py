@@ -12,8 +12,9 @@ from typing import Any
 from langgraph_amc.errors import AMCError
 from langgraph_amc.runtime.engine import AsyncEngine
 from langgraph_amc.runtime.record import messages_of
+from langgraph_amc.runtime.request import TASK_KEY, StreamRequest, call_config
 from langgraph_amc.runtime.result import AMCResult, ParticleReport
-from langgraph_amc.runtime.run import TASK_KEY, StreamRequest, call_config, run_stream
+from langgraph_amc.runtime.run import run_stream
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction
 from langgraph_amc.tasks.task import Task

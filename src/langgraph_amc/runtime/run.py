@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import functools
-import os
 import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from langchain_core.callbacks import BaseCallbackManager
-from langchain_core.runnables import RunnableConfig
-from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.errors import ParentCommand
 from langgraph.types import Command
@@ -23,23 +19,24 @@ from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.runtime.commit import commit
 from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.isolation import salted_llm_cache
-from langgraph_amc.runtime.particle import MODES, Event, Launch, Particle, untracked_channels
+from langgraph_amc.runtime.particle import Launch, Particle, untracked_channels
 from langgraph_amc.runtime.population import AppPopulation, Scorer, particle_identity
 from langgraph_amc.runtime.recording import book, report, result
+from langgraph_amc.runtime.request import (
+    DEFAULT_RECURSION_LIMIT,
+    TASK_KEY,
+    Emission,
+    StreamRequest,
+    breakpoints,
+    emission_of,
+    particle_config,
+    particle_options,
+    store_of,
+)
 from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.smc import Candidate, Final, Finished, SelectionError, ess_below, particle_filter
-
-DEFAULT_RECURSION_LIMIT = int(os.environ.get("LANGGRAPH_DEFAULT_RECURSION_LIMIT", "10007"))
-"""LangGraph's own."""
-
-TASK_KEY = "amc_task"
-"""Key of ``config["configurable"]`` under which the task of a run may be passed to its reward."""
-
-
-_TASK = "__pregel_task_id"
-"""In the config of a call that a graph makes to run a part of itself."""
 
 
 class AllParticlesFailedError(AMCError):
@@ -55,81 +52,6 @@ class NestedInterruptError(AMCError):
     """An app that runs as particles inside a node of another graph asked to be interrupted."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRequest:
-    """A call of ``stream``/``astream``."""
-
-    app: Any
-    settings: Settings
-    input: Any
-    config: RunnableConfig
-    options: dict[str, Any]
-
-
-def call_config(app: Any, config: RunnableConfig | None) -> RunnableConfig:
-    """The caller's config with what LangGraph would add to it from the graph around the call and from the app.
-
-    As there, a config that names a thread or checkpoint of its own has nothing to do with the graph around it.
-    The handlers by which that graph streams are left out: its users would get the tokens of N particles.
-    """
-    given: Any = config or {}
-    bound: Any = app.config or {}
-    around: Any = var_child_runnable_config.get() or {}
-    configurable = {**(bound.get("configurable") or {}), **(given.get("configurable") or {})}
-    if all(configurable.get(key) in (None, {}) for key in _ADDRESS):
-        configurable = {**(around.get("configurable") or {}), **configurable}
-    limits = [c["recursion_limit"] for c in (given, bound, around) if c.get("recursion_limit") is not None]
-    merged: Any = {
-        **{k: v for k, v in around.items() if k == "max_concurrency" and v is not None},
-        **given,
-        "tags": list(dict.fromkeys([*(around.get("tags") or []), *(given.get("tags") or [])])),
-        "metadata": {**(around.get("metadata") or {}), **(given.get("metadata") or {})},
-        "callbacks": _without_streams(_both(around.get("callbacks"), given.get("callbacks"))),
-        "configurable": configurable,
-    }
-    if limits:
-        merged["recursion_limit"] = limits[0]
-    return merged
-
-
-_ADDRESS = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map")
-
-
-def _both(around: Any, given: Any) -> Any:
-    if not around or not given:
-        return given or around
-    return merge_configs({"callbacks": around}, {"callbacks": given})["callbacks"]
-
-
-def _without_streams(callbacks: Any) -> Any:
-    if not isinstance(callbacks, BaseCallbackManager):
-        return callbacks
-    callbacks = callbacks.copy()
-    for handler in [*callbacks.handlers, *callbacks.inheritable_handlers]:
-        if type(handler).__module__.startswith("langgraph.pregel."):
-            callbacks.remove_handler(handler)
-    return callbacks
-
-
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """Which of a particle's stream events the caller asked for, and in which form."""
-
-    modes: tuple[str, ...]
-    single: bool
-    subgraphs: bool
-    version: str
-
-    def event(self, event: Event) -> tuple[Any, ...]:
-        """The event as the caller gets it, as a one-tuple; empty if it was not asked for."""
-        ns, mode, payload, raw = event
-        if mode not in self.modes or (ns and not self.subgraphs):
-            return ()
-        if self.version == "v2" or not self.single:
-            return (raw,)
-        return ((ns, payload),) if self.subgraphs else (payload,)
-
-
 async def run_stream(
     request: StreamRequest, engine: Engine, note: Callable[[AMCResult], None]
 ) -> AsyncGenerator[Any, None]:
@@ -138,7 +60,7 @@ async def run_stream(
     Events that all particles share are yielded as soon as they do; the rest when the winner is known.
     """
     started = time.perf_counter()
-    emission = _emission(request)
+    emission = emission_of(request)
     population, root_id = await _population(request, engine, emission)
     settings = request.settings
     # not the seed itself: particles' seeds are drawn from it under other names
@@ -179,21 +101,12 @@ async def run_stream(
     _raise_failure(request, population, winner)
 
 
-def _emission(request: StreamRequest) -> Emission:
-    options = request.options
-    nested = _TASK in request.config["configurable"]
-    modes = options.get("stream_mode") or ("values" if nested else request.app.stream_mode)
-    single = isinstance(modes, str)
-    names: tuple[str, ...] = (modes,) if isinstance(modes, str) else tuple(modes)
-    return Emission(names, single, bool(options.get("subgraphs")), options.get("version", "v1"))
-
-
 async def _population(request: StreamRequest, engine: Engine, emission: Emission) -> tuple[AppPopulation, str | None]:
     """A population at the start of the run, and the id of the checkpoint it starts from."""
     app, settings = request.app, request.settings
-    config, nested = _particle_config(request)
+    config = particle_config(request)
     configurable = config["configurable"]
-    saver = app.checkpointer if isinstance(app.checkpointer, BaseCheckpointSaver) and not nested else None
+    saver = app.checkpointer if isinstance(app.checkpointer, BaseCheckpointSaver) and not request.nested else None
     if saver is not None and not configurable.get("thread_id"):
         raise ConfigurationError("this app has a checkpointer: pass config={'configurable': {'thread_id': …}}")
     thread_id = str(configurable.setdefault("thread_id", f"amc-{uuid.uuid4().hex}"))
@@ -212,68 +125,35 @@ async def _population(request: StreamRequest, engine: Engine, emission: Emission
     start = addressed or head
     seed = settings.seed if settings.seed is not None else secrets.randbits(32)
     launch = Launch(
-        app,
-        engine,
-        config,
-        thread_id,
-        _particle_options(request, emission),
-        saver is not None and settings.particles == 1,
-        frozenset(emission.modes),
-        settings.boundary,
-        settings.transcript,
-        settings.needs_text,
-        config.get("recursion_limit", DEFAULT_RECURSION_LIMIT),
-        None if start is None else start.checkpoint["id"],
-        -2 if start is None else start.metadata["step"],
-        _nodes(request.options.get("interrupt_before") or app.interrupt_before_nodes),
-        _nodes(request.options.get("interrupt_after") or app.interrupt_after_nodes),
-        untracked_channels(app),
-        seed,
-        particle_identity(uuid.uuid4().hex, seed),
+        app=app,
+        engine=engine,
+        config=config,
+        thread_id=thread_id,
+        options=particle_options(request, emission),
+        alone=saver is not None and settings.particles == 1,
+        kept_modes=frozenset(emission.modes),
+        boundary=settings.boundary,
+        transcript=settings.transcript,
+        needs_text=settings.needs_text,
+        recursion_limit=config.get("recursion_limit", DEFAULT_RECURSION_LIMIT),
+        start_id=None if start is None else start.checkpoint["id"],
+        base_step=-2 if start is None else start.metadata["step"],
+        interrupt_before=breakpoints(request, "interrupt_before"),
+        interrupt_after=breakpoints(request, "interrupt_after"),
+        untracked=untracked_channels(app),
+        seed=seed,
+        identity=particle_identity(uuid.uuid4().hex, seed),
     )
     population = AppPopulation(
         launch,
         root,
         request.input,
-        _store(request),
+        store_of(request),
         _scorer(settings),
         settings.reward,
         configurable.get(TASK_KEY),
     )
     return population, None if head is None else head.checkpoint["id"]
-
-
-def _particle_config(request: StreamRequest) -> tuple[RunnableConfig, bool]:
-    """The caller's config as particles may have it, and whether the call comes from inside another graph."""
-    config: RunnableConfig = {**request.config}
-    configurable = dict(request.config["configurable"])
-    nested = _TASK in configurable
-    if nested:
-        # particles run as roots, not as N copies of the caller's task
-        keep = {k: v for k, v in configurable.items() if not k.startswith(("__pregel_", "checkpoint_"))}
-        configurable = {**keep, "thread_id": f"amc-{uuid.uuid4().hex}"}
-    config["configurable"] = configurable
-    if request.settings.particles > 1:
-        config.pop("run_id", None)  # one id cannot name N runs
-    return config, nested
-
-
-def _particle_options(request: StreamRequest, emission: Emission) -> dict[str, Any]:
-    dropped = ("stream_mode", "print_mode", "debug", "durability")
-    kept = {k: v for k, v in request.options.items() if k not in dropped and v is not None}
-    runtime = request.config["configurable"].get("__pregel_runtime")
-    if runtime is not None and runtime.context is not None:
-        kept.setdefault("context", runtime.context)
-    return {**kept, "stream_mode": list(dict.fromkeys((*MODES, *emission.modes)))}
-
-
-def _nodes(nodes: Any) -> Any:
-    return "*" if nodes == "*" else frozenset([nodes] if isinstance(nodes, str) else nodes or ())
-
-
-def _store(request: StreamRequest) -> Any:
-    runtime = request.config["configurable"].get("__pregel_runtime")
-    return request.app.store if runtime is None else runtime.store or request.app.store
 
 
 def _scorer(settings: Settings) -> Scorer | None:
@@ -316,8 +196,7 @@ def _index(chosen: Any, n: int) -> int:
 
 
 async def _hand_over(request: StreamRequest, population: AppPopulation, winner: Particle, root_id: str | None) -> None:
-    nested = _TASK in request.config["configurable"]
-    if nested and winner.status == "interrupted":
+    if request.nested and winner.status == "interrupted":
         raise NestedInterruptError(
             "the winning particle interrupts inside a node of another graph, where its interrupt cannot be "
             "resumed: wrap the outer graph instead, or ask for input outside the wrapped part"

@@ -19,8 +19,9 @@ from langgraph.types import GraphOutput
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.runtime.engine import AsyncEngine, ThreadEngine
+from langgraph_amc.runtime.request import StreamRequest, call_config
 from langgraph_amc.runtime.result import AMCOutput, AMCResult
-from langgraph_amc.runtime.run import StreamRequest, call_config, run_stream
+from langgraph_amc.runtime.run import run_stream
 from langgraph_amc.runtime.settings import Settings, read_settings
 from langgraph_amc.smc import drive
 

@@ -1,0 +1,150 @@
+"""A call of ``stream`` or ``astream``: its config and options as the graph around it, the app and AMC shape them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.callbacks import BaseCallbackManager
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import merge_configs, var_child_runnable_config
+
+from langgraph_amc.runtime.particle import MODES, Event
+from langgraph_amc.runtime.settings import Settings
+
+DEFAULT_RECURSION_LIMIT = int(os.environ.get("LANGGRAPH_DEFAULT_RECURSION_LIMIT", "10007"))
+"""LangGraph's own."""
+
+TASK_KEY = "amc_task"
+"""Key of ``config["configurable"]`` under which the task of a run may be passed to its reward."""
+
+
+_TASK = "__pregel_task_id"
+"""In the config of a call that a graph makes to run a part of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """A call of ``stream``/``astream``."""
+
+    app: Any
+    settings: Settings
+    input: Any
+    config: RunnableConfig
+    options: dict[str, Any]
+
+    @property
+    def nested(self) -> bool:
+        """Whether the call comes from inside another graph, to run a part of it."""
+        return _TASK in self.config["configurable"]
+
+
+def call_config(app: Any, config: RunnableConfig | None) -> RunnableConfig:
+    """The caller's config with what LangGraph would add to it from the graph around the call and from the app.
+
+    As there, a config that names a thread or checkpoint of its own has nothing to do with the graph around it.
+    The handlers by which that graph streams are left out: its users would get the tokens of N particles.
+    """
+    given: Any = config or {}
+    bound: Any = app.config or {}
+    around: Any = var_child_runnable_config.get() or {}
+    configurable = {**(bound.get("configurable") or {}), **(given.get("configurable") or {})}
+    if all(configurable.get(key) in (None, {}) for key in _ADDRESS):
+        configurable = {**(around.get("configurable") or {}), **configurable}
+    limits = [c["recursion_limit"] for c in (given, bound, around) if c.get("recursion_limit") is not None]
+    merged: Any = {
+        **{k: v for k, v in around.items() if k == "max_concurrency" and v is not None},
+        **given,
+        "tags": list(dict.fromkeys([*(around.get("tags") or []), *(given.get("tags") or [])])),
+        "metadata": {**(around.get("metadata") or {}), **(given.get("metadata") or {})},
+        "callbacks": _without_streams(_both(around.get("callbacks"), given.get("callbacks"))),
+        "configurable": configurable,
+    }
+    if limits:
+        merged["recursion_limit"] = limits[0]
+    return merged
+
+
+_ADDRESS = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map")
+
+
+def _both(around: Any, given: Any) -> Any:
+    if not around or not given:
+        return given or around
+    return merge_configs({"callbacks": around}, {"callbacks": given})["callbacks"]
+
+
+def _without_streams(callbacks: Any) -> Any:
+    if not isinstance(callbacks, BaseCallbackManager):
+        return callbacks
+    callbacks = callbacks.copy()
+    for handler in [*callbacks.handlers, *callbacks.inheritable_handlers]:
+        if type(handler).__module__.startswith("langgraph.pregel."):
+            callbacks.remove_handler(handler)
+    return callbacks
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """Which of a particle's stream events the caller asked for, and in which form."""
+
+    modes: tuple[str, ...]
+    single: bool
+    subgraphs: bool
+    version: str
+
+    def event(self, event: Event) -> tuple[Any, ...]:
+        """The event as the caller gets it, as a one-tuple; empty if it was not asked for."""
+        ns, mode, payload, raw = event
+        if mode not in self.modes or (ns and not self.subgraphs):
+            return ()
+        if self.version == "v2" or not self.single:
+            return (raw,)
+        return ((ns, payload),) if self.subgraphs else (payload,)
+
+
+def emission_of(request: StreamRequest) -> Emission:
+    """What the caller wants to see; inside another graph the default is values, as for a subgraph."""
+    options = request.options
+    modes = options.get("stream_mode") or ("values" if request.nested else request.app.stream_mode)
+    single = isinstance(modes, str)
+    names: tuple[str, ...] = (modes,) if isinstance(modes, str) else tuple(modes)
+    return Emission(names, single, bool(options.get("subgraphs")), options.get("version", "v1"))
+
+
+def particle_config(request: StreamRequest) -> RunnableConfig:
+    """The caller's config as particles may have it."""
+    config: RunnableConfig = {**request.config}
+    configurable = dict(request.config["configurable"])
+    if request.nested:
+        # particles run as roots, not as N copies of the caller's task
+        keep = {k: v for k, v in configurable.items() if not k.startswith(("__pregel_", "checkpoint_"))}
+        configurable = {**keep, "thread_id": f"amc-{uuid.uuid4().hex}"}
+    config["configurable"] = configurable
+    if request.settings.particles > 1:
+        config.pop("run_id", None)  # one id cannot name N runs
+    return config
+
+
+def particle_options(request: StreamRequest, emission: Emission) -> dict[str, Any]:
+    """The caller's options as particles may have them."""
+    dropped = ("stream_mode", "print_mode", "debug", "durability")
+    kept = {k: v for k, v in request.options.items() if k not in dropped and v is not None}
+    runtime = request.config["configurable"].get("__pregel_runtime")
+    if runtime is not None and runtime.context is not None:
+        kept.setdefault("context", runtime.context)
+    return {**kept, "stream_mode": list(dict.fromkeys((*MODES, *emission.modes)))}
+
+
+def breakpoints(request: StreamRequest, name: str) -> Any:
+    """Nodes of a static breakpoint, ``interrupt_before`` or ``interrupt_after``; ``"*"`` for all."""
+    nodes = request.options.get(name) or getattr(request.app, f"{name}_nodes")
+    return "*" if nodes == "*" else frozenset([nodes] if isinstance(nodes, str) else nodes or ())
+
+
+def store_of(request: StreamRequest) -> Any:
+    """The store that nodes would see in a plain run."""
+    runtime = request.config["configurable"].get("__pregel_runtime")
+    return request.app.store if runtime is None else runtime.store or request.app.store
