@@ -4,63 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from langgraph_amc.evaluate.compare import AMC, SAME_TOKENS, Comparison
+from langgraph_amc.evaluate.compare import AMC, BEST_OF_N, SAME_TOKENS, Comparison
 from langgraph_amc.evaluate.statistics import Estimate
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> RenderableType:
-    """One table over all comparisons, then the paired differences and what to know about them."""
-    table = Table(title="Mean reward of the answer, with 95 % intervals over tasks and seeds")
-    for name, style in (("world", None), ("method", None), ("observable", "bold"), ("not observable", "bold")):
-        table.add_column(name, style=style)
-    for name in ("runs", "tokens", "seconds"):
-        table.add_column(f"{name}/task", justify="right")
-    lines: list[Text] = []
-    for c in comparisons:
-        for arm in c.arms:
-            table.add_row(
-                c.label,
-                arm.name.replace("-N", f"-{c.particles}") if arm.name != AMC else f"AMC, N = {c.particles}",
-                str(arm.observable),
-                str(arm.selected),
-                f"{arm.runs:.1f}",
-                f"{arm.tokens:,.0f}",
-                f"{arm.seconds:.2f}",
-            )
-        table.add_section()
-        lines += _differences(c)
+    """A table per comparison with its paired differences, then how to read them. Fits 80 columns."""
     notes = Text(
-        "observable: the world says which run succeeded and the best is taken (the oracle of the other column)\n"
+        "observable: the world says which run succeeded and the best is taken (an oracle where it does not)\n"
         "not observable: the answer is the one the value function prefers, for best-of-N too\n"
-        "one run: mean over the N independent runs of best-of-N",
+        "one run: mean over the N independent runs of best-of-N; runs counts pruned particles too",
         style="dim",
     )
-    return Group(table, *lines, notes)
+    return Group(*[part for c in comparisons for part in (_table(c), *_differences(c), Text())], notes)
+
+
+def _table(c: Comparison) -> Table:
+    title = f"{c.label}: mean reward of the answer, 95 % interval".removeprefix(": ")
+    table = Table(
+        title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left", title_style="bold"
+    )
+    table.add_column("method", no_wrap=True)
+    table.add_column("observable", no_wrap=True)
+    table.add_column("not observable", no_wrap=True)
+    for name in ("runs", "tokens", "s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    names = {BEST_OF_N: f"best-of-{c.particles}", SAME_TOKENS: "  same tokens", AMC: f"AMC, N = {c.particles}"}
+    for arm in c.arms:
+        table.add_row(
+            names.get(arm.name, arm.name),
+            str(arm.observable),
+            str(arm.selected),
+            f"{arm.runs:.1f}",
+            f"{arm.tokens:,.0f}",
+            f"{arm.seconds:.2f}",
+        )
+    return table
 
 
 def _differences(c: Comparison) -> list[Text]:
-    head = f"{c.label}: " if c.label else ""
     lines = [
-        _difference(f"{head}AMC − best-of-{c.particles}, observable", c.difference_observable),
-        _difference(f"{head}AMC − best-of-{c.particles}, not observable", c.difference_selected),
+        _difference(f"AMC − best-of-{c.particles}, observable", c.difference_observable),
+        _difference(f"AMC − best-of-{c.particles}, not observable", c.difference_selected),
     ]
     if any(arm.name == SAME_TOKENS for arm in c.arms):
-        lines.append(_difference(f"{head}AMC − same tokens, observable", c.difference_same_tokens_observable))
-        lines.append(_difference(f"{head}AMC − same tokens, not observable", c.difference_same_tokens_selected))
+        lines.append(_difference("AMC − same tokens, observable", c.difference_same_tokens_observable))
+        lines.append(_difference("AMC − same tokens, not observable", c.difference_same_tokens_selected))
     lines.append(
         Text(
-            f"{head}{c.tasks} tasks × {len(c.seeds)} seed(s); {c.resamplings:.1f} resamplings per run; "
+            f"{c.tasks} tasks × {len(c.seeds)} seed(s), figures per task; {c.resamplings:.1f} resamplings per run; "
             f"{c.hopeless:.0%} of the tasks solved by nobody",
             style="dim",
         )
     )
     if c.missing:
-        lines.append(Text(f"{head}{c.missing} rewards are missing and left out", style="yellow"))
-    return lines + [Text(f"{head}note: {warning}", style="yellow") for warning in c.warnings]
+        lines.append(Text(f"{c.missing} rewards are missing and left out", style="yellow"))
+    return lines + [Text(f"note: {warning}", style="yellow") for warning in c.warnings]
 
 
 def _difference(name: str, d: Estimate) -> Text:
