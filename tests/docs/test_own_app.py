@@ -16,7 +16,7 @@ import pytest
 from tests.support.openai_server import OpenAIServer
 
 ROOT = Path(__file__).parents[2]
-SLIP = 0.15
+SLIP = 0.3
 
 
 def calculator(body: dict[str, Any], number: int) -> str | dict[str, Any]:
@@ -76,7 +76,7 @@ def test_readme_example_runs(server: OpenAIServer) -> None:
     arms = {arm["name"]: arm for arm in found["arms"]}
     assert arms["one run"]["observable"]["mean"] < arms["best-of-N"]["observable"]["mean"]
     assert arms["AMC"]["tokens"] > 0
-    # mistakes are final and the judge sees them: steering must not lose to choosing afterwards
-    assert found["difference_selected"]["mean"] >= 0
+    # mistakes are final and the judge sees them: steering beats choosing afterwards
+    assert found["difference_selected"]["mean"] > 0
     assert found["resamplings"] > 0
     assert len(server.requests) > 100

@@ -14,7 +14,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 import langgraph_amc as amc
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.evaluate.collect import collect
+from langgraph_amc.evaluate.collect import NothingCollectedError, collect
 from langgraph_amc.evaluate.compare import AMC, BEST_OF_N, SAME_TOKENS, SINGLE, compare
 from langgraph_amc.evaluate.runner import NoRewardError
 from langgraph_amc.runtime.settings import read_settings
@@ -123,6 +123,36 @@ async def test_failed_runs_earn_nothing_and_are_kept(tmp_path: Any) -> None:
     assert collected.runs == len(stored) == 24
     assert collected.failed == len(failures) > 0
     assert all(t.outcome == 0.0 and "broken" in (t.error or "") for t in failures)
+
+
+async def test_total_failure_is_no_result(tmp_path: Any) -> None:
+    class Broken(Coin):
+        def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+            raise RuntimeError("no key")
+
+    app = build(Broken())
+    with TrajectoryStore(tmp_path / "t.sqlite") as store:
+        with pytest.raises(NothingCollectedError, match="no key"):
+            await collect(app, TASKS[:2], as_reward(unbroken), store, read_settings(app, particles=2))
+        with pytest.raises(ConfigurationError, match="no task"):
+            await collect(app, TaskSet(), as_reward(unbroken), store, read_settings(app, particles=2))
+        assert store.counts().by_status == {"failed": 4}
+    guided = read_settings(app, particles=2, value=sees_slips)
+    with pytest.raises(NoRewardError, match="no key"):
+        await compare(app, TASKS[:2], as_reward(unbroken), guided)
+
+
+async def test_without_usage_there_is_no_arm_of_equal_tokens() -> None:
+    class Silent(Coin):
+        def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+            result = super()._generate(*args, **kwargs)
+            result.generations[0].message.usage_metadata = None
+            return result
+
+    app = build(Silent())
+    found = await compare(app, TASKS[:3], as_reward(unbroken), read_settings(app, particles=2, value=sees_slips))
+    assert SAME_TOKENS not in {arm.name for arm in found.arms}
+    assert any("no usage" in warning for warning in found.warnings)
 
 
 async def test_what_cannot_be_compared_is_refused() -> None:

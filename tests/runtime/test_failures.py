@@ -52,7 +52,8 @@ def test_failed_particles_are_kept_and_never_chosen(settings: dict[str, Any], tu
             assert p.log_weight == -float("inf")
         assert out.amc.winner.trajectory.status == "finished"
         warned = [w for w in out.amc.warnings if "particle(s) failed" in w]
-        assert warned == ([f"{len(failed)} particle(s) failed, the first with ValueError"] if failed else [])
+        first = f", the first with {failed[0].trajectory.error}" if failed else ""
+        assert warned == ([f"{len(failed)} particle(s) failed{first}"] if failed else [])
         seen |= {p.name for p in failed}
     assert seen == {"p0", "p2"}, "unless they were pruned before"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 import time
@@ -231,3 +232,13 @@ def test_a_predicate_that_raises_is_the_users_error() -> None:
 
     with pytest.raises(LookupError, match="no such key"):
         wrapped(agent(seeded()), boundary=boundary).invoke(ASK)
+
+
+def test_breaking_out_of_a_stream_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    async def first() -> Any:
+        async for event in amc.wrap(agent(seeded()), particles=4).astream(ASK):
+            return event
+
+    assert asyncio.run(first()) is not None
+    gc.collect()
+    assert "Error" not in capfd.readouterr().err

@@ -75,7 +75,7 @@ def test_arguments_that_cannot_work(settings: dict[str, Any], message: str) -> N
 
 
 def test_unknown_arguments() -> None:
-    with pytest.raises(TypeError, match="particle"):
+    with pytest.raises(amc.ConfigurationError, match="did you mean particles"):
         amc.wrap(agent(seeded()), particle=3)
 
 

@@ -456,3 +456,38 @@ class TestBadAnswers:
         for how in ({"particles": 0}, {"objective": "best"}, {"max_boundary": -1}):
             with pytest.raises(ConfigurationError):
                 run(ScriptedPopulation(self.SCRIPTS), **how)
+
+
+class Geometric:
+    """Runs that end after any step with probability 1/3: some slot is free at every check."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.steps = 0
+
+    async def start(self, n: int) -> list[list[bool]]:
+        return [[False] for _ in range(n)]
+
+    async def advance(self, particles: list[list[bool]], until: int | None) -> list[Arrival]:
+        for particle in particles:
+            self.steps += 1
+            particle[0] = until is None or bool(self.rng.random() < 1 / 3)
+        return [Arrival(0.0, done=particle[0]) for particle in particles]
+
+    async def score(self, particles: list[list[bool]]) -> list[float]:
+        return [0.5] * len(particles)
+
+    async def fork(self, particle: list[bool]) -> list[bool]:
+        return list(particle)
+
+    async def prune(self, particle: list[bool]) -> None:
+        particle[0] = True
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slots_are_reused_but_not_for_ever(seed: int) -> None:
+    """At most 2N runs are ever in play, so that runs of varying length cost a bounded multiple of best-of-N."""
+    population = Geometric(np.random.default_rng(seed))
+    events = run(population, particles=8, schedule=every(1), tempering=ess_target(), seed=seed)
+    assert 8 < len(events[-1].result.finals) <= 16
+    assert population.steps < 150

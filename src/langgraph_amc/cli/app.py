@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ AppName = Annotated[str, typer.Argument(help="The app, as in langgraph.json: ./a
 Tasks = Annotated[str, typer.Option(help="tasks.jsonl, or file.py:name of a TaskSet or a function")]
 RewardName = Annotated[str, typer.Option(help="file.py:function of a finished run, or an evaluator")]
 Split = Annotated[str | None, typer.Option(help="Only the tasks of this split")]
-Limit = Annotated[int | None, typer.Option(help="Only the first so many tasks")]
+Limit = Annotated[int | None, typer.Option(help="Only the first so many tasks", min=1)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")]
 Concurrency = Annotated[int, typer.Option(help="Populations that run at a time", min=1)]
@@ -66,6 +67,9 @@ def collect(
 
     graph, taskset = _app(app_name), _tasks(tasks, split, limit)
     settings = read_settings(graph, particles=particles, boundary=boundary)
+    with TrajectoryStore(store) as opened:
+        if (held := opened.counts().trajectories) and not quiet:
+            stderr.print(f"{store} holds {held} trajectories already: these are added to them")
     with TrajectoryStore(store) as opened, bar("collecting", quiet or as_json) as progress:
         collected = asyncio.run(
             run(
@@ -91,6 +95,8 @@ def collect(
     )
     if collected.first_missing:
         typer.echo(f"first missing reward: {collected.first_missing}")
+    if collected.first_failure:
+        typer.echo(f"first failure: {collected.first_failure}")
 
 
 @app.command("train-value")
@@ -112,6 +118,7 @@ def train_value(
         raise ConfigurationError(f"there is no store {store}: make one with amc collect … --store {store}")
     with TrajectoryStore(store) as opened:
         trajectories = list(opened.trajectories(split=split))
+    _writable(out)
     report = _train(trajectories, base, out, quiet or as_json, loss=loss, epochs=epochs, seed=seed)
     typer.echo(json.dumps(report.to_dict()) if as_json else report.to_text())
 
@@ -179,6 +186,7 @@ def demo(
 
     if quick and full:
         raise ConfigurationError("give --quick or --full, not both")
+    _writable(out)
     scale = QUICK if quick else FULL if full else STANDARD
     result = run_demo(out, scale, seed=seed, bar=lambda title: bar(title, quiet or as_json))
     if as_json:
@@ -212,6 +220,16 @@ def _tasks(name: str, split: str | None, limit: int | None) -> Any:
         if not len(tasks):
             raise ConfigurationError(f"no task has the split {split!r}; the splits are {', '.join(known) or 'none'}")
     return tasks if limit is None else tasks[:limit]
+
+
+def _writable(folder: Path) -> None:
+    """Fail before the work, not after it."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent):
+            pass
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be written ({error.strerror}): give another --out") from error
 
 
 def _value(name: str) -> Any:

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.evaluate.runner import Job, Progress, run_jobs
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.tasks.rewards import RewardFunction
 from langgraph_amc.tasks.task import TaskSet
 from langgraph_amc.trajectories.store import TrajectoryStore
 from langgraph_amc.trajectories.types import Usage
+
+
+class NothingCollectedError(AMCError):
+    """A collection from which nothing can be learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Collected:
     mean_reward: float | None
     usage: Usage
     first_missing: str | None = None
+    first_failure: str | None = None
 
 
 async def collect(
@@ -41,19 +47,40 @@ async def collect(
     """Run every task as ``settings.particles`` particles per seed and store each trajectory as it ends.
 
     A run whose reward is missing is stored without an outcome; a failed one with its error.
+
+    Raises ConfigurationError for no tasks, and NothingCollectedError where every run failed or none was judged.
     """
+    if not len(tasks):
+        raise ConfigurationError("there is no task to run: check the file, the split and the limit")
     runs = finished = failed = 0
     rewards: list[float] = []
     usage = Usage()
     missing: list[str] = []
+    failures: list[str] = []
     jobs = [Job(task, seed, settings) for seed in seeds for task in tasks]
     async for outcome in run_jobs(app, jobs, reward, concurrency=concurrency, progress=progress):
         store.add(outcome.trajectories, task=asdict(outcome.job.task), run_metadata={"seed": outcome.job.seed})
         runs += len(outcome.trajectories)
         finished += sum(t.status == "finished" for t in outcome.trajectories)
         failed += sum(t.status == "failed" for t in outcome.trajectories)
+        failures += [t.error for t in outcome.trajectories if t.error is not None]
         rewards += [r for r in outcome.rewards if r is not None]
         missing += outcome.missing
         usage = usage + outcome.result.usage
+    if failed == runs:
+        raise NothingCollectedError(
+            f"all {runs} runs failed (they are stored as failures), the first with {failures[0]}"
+        )
+    if not rewards:
+        raise NothingCollectedError(f"none of {runs} runs could be judged, the first because {missing[0]}")
     mean = sum(rewards) / len(rewards) if rewards else None
-    return Collected(runs, finished, failed, len(missing), mean, usage, missing[0] if missing else None)
+    return Collected(
+        runs,
+        finished,
+        failed,
+        len(missing),
+        mean,
+        usage,
+        missing[0] if missing else None,
+        failures[0] if failures else None,
+    )

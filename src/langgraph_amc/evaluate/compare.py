@@ -149,6 +149,9 @@ async def compare(
         outcomes = [o async for o in run_jobs(app, jobs, reward, concurrency=concurrency, progress=report)]
         done += len(jobs)
         missing += sum(len(o.missing) for o in outcomes)
+        trajectories = [t for o in outcomes for t in o.trajectories]
+        if trajectories and all(t.status == "failed" for t in trajectories):
+            raise NoRewardError(f"all {len(trajectories)} runs failed, the first with {trajectories[0].error}")
         return outcomes
 
     jobs = [(task, seed) for seed in seeds for task in tasks]
@@ -168,6 +171,10 @@ async def compare(
         resamplings.append(sum(check.resampled for check in outcome.result.checks))
         _count(warnings, outcome)
     arms[AMC].seconds = time.perf_counter() - began
+    unknown = not np.nansum(arms[AMC].tokens)
+    if unknown and same_tokens:
+        same_tokens = False
+        warnings["the model reports no usage, so the arm with AMC's tokens is left out"] = len(jobs)
     if same_tokens:
         extra = _top_up(jobs, pools, arms, index, column, blind)
         for outcome in await run(blind, extra):

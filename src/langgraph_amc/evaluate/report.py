@@ -21,7 +21,10 @@ def comparison_table(comparisons: Sequence[Comparison]) -> RenderableType:
         "one run: mean over the N independent runs of best-of-N; runs counts pruned particles too",
         style="dim",
     )
-    return Group(*[part for c in comparisons for part in (_table(c), *_differences(c), Text())], notes)
+    parts: list[RenderableType] = []
+    for c in comparisons:
+        parts += [_table(c), *_differences(c), Text()]
+    return Group(*parts, notes)
 
 
 def _table(c: Comparison) -> Table:

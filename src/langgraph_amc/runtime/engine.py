@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeVar
 
@@ -79,7 +80,7 @@ class AsyncEngine:
         return app.astream(input, config, **options).__aiter__()
 
     async def next(self, run: Any) -> Any:
-        return await run.__anext__()
+        return await owned_next(run)
 
     async def close(self, run: Any) -> None:
         if run.ag_frame is None or run.ag_running:
@@ -95,8 +96,11 @@ class AsyncEngine:
             await run.aclose()
 
     async def gather(self, jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        todo = list(jobs)
+        if len(todo) == 1:
+            return [await todo[0]]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(job) for job in jobs]
+            tasks = [group.create_task(job) for job in todo]
         return [task.result() for task in tasks]
 
     async def saved(self, saver: ParticleSaver, thread_id: str, checkpoint_id: str) -> None:
@@ -123,6 +127,30 @@ class AsyncEngine:
             return await function(*args)
         result = await asyncio.to_thread(function, *args)
         return await result if inspect.isawaitable(result) else result
+
+
+def owned_next(generator: AsyncGenerator[T, None]) -> Awaitable[T]:
+    """The next item of a generator that its caller closes.
+
+    An event loop that shuts down closes every async generator it knows of, all at once; one that another
+    generator is just closing then fails. So the loop is not told of those that are owned.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        return generator.__anext__()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+
+class Owned(AsyncIterator[T]):
+    """Iterates a generator that its caller closes, see `owned_next`."""
+
+    def __init__(self, generator: AsyncGenerator[T, None]) -> None:
+        self._generator = generator
+
+    def __anext__(self) -> Awaitable[T]:
+        return owned_next(self._generator)
 
 
 class ThreadEngine:

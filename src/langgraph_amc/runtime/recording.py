@@ -122,5 +122,7 @@ def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Ch
             f"{len(population.unrewarded)} reward(s) are missing, the first because {population.unrewarded[0]}"
         )
     if failed := [p for p in population.born if p.status == "failed"]:
-        found.append(f"{len(failed)} particle(s) failed, the first with {type(failed[0].error).__name__}")
+        found.append(
+            f"{len(failed)} particle(s) failed, the first with {type(failed[0].error).__name__}: {failed[0].error}"
+        )
     return found

@@ -34,6 +34,8 @@ class StreamRequest:
     input: Any
     config: RunnableConfig
     options: dict[str, Any]
+    watched: bool = True
+    """Whether anybody sees the stream's events before the run is over."""
 
     @property
     def nested(self) -> bool:

@@ -7,6 +7,7 @@ import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from langgraph.types import Command
 
 from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.runtime.commit import commit
-from langgraph_amc.runtime.engine import Engine
+from langgraph_amc.runtime.engine import Engine, Owned
 from langgraph_amc.runtime.isolation import salted_llm_cache
 from langgraph_amc.runtime.particle import Launch, Particle, untracked_channels
 from langgraph_amc.runtime.population import AppPopulation, Scorer, particle_identity
@@ -36,7 +37,8 @@ from langgraph_amc.runtime.request import (
 from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.runtime.settings import Settings
-from langgraph_amc.smc import Candidate, Final, Finished, SelectionError, ess_below, particle_filter
+from langgraph_amc.smc import Candidate, Final, Finished, SelectionError, ess_below, never, particle_filter
+from langgraph_amc.smc import Event as FilterEvent
 
 
 class AllParticlesFailedError(AMCError):
@@ -70,25 +72,16 @@ async def run_stream(
     log_evidence: float | None = None
     with salted_llm_cache():
         try:
-            async for event in particle_filter(
-                population,
-                particles=settings.particles,
-                # one particle has nothing to be compared with: it is held at boundaries for streaming only
-                schedule=settings.resample if settings.particles > 1 else ess_below(0.5),
-                tempering=settings.tempering,
-                resampler=settings.resampler,
-                objective=settings.objective,
-                rng=rng,
-                scored=settings.value is not None and settings.particles > 1,
-            ):
-                if isinstance(event, Finished):
-                    finals = {id(f.particle): f for f in event.result.finals}
-                    log_evidence = event.result.log_evidence
-                else:
-                    book(checks, event)
-                for settled in population.settled():
-                    for out in emission.event(settled):
-                        yield out
+            async with aclosing(_filter(population, request, rng)) as events:
+                async for event in Owned(events):
+                    if isinstance(event, Finished):
+                        finals = {id(f.particle): f for f in event.result.finals}
+                        log_evidence = event.result.log_evidence
+                    else:
+                        book(checks, event)
+                    for settled in population.settled():
+                        for out in emission.event(settled):
+                            yield out
             winner, reports = _choose(population, finals, settings, rng)
         finally:
             await population.prune_all()
@@ -99,6 +92,27 @@ async def run_stream(
             for out in emission.event(settled):
                 yield out
     _raise_failure(request, population, winner)
+
+
+def _filter(
+    population: AppPopulation, request: StreamRequest, rng: np.random.Generator
+) -> AsyncGenerator[FilterEvent[Particle], None]:
+    settings = request.settings
+    alone = settings.particles == 1
+    schedule = settings.resample
+    if alone:
+        # nothing to compare with: held at boundaries only where somebody watches the stream
+        schedule = ess_below(0.5) if request.watched else never()
+    return particle_filter(
+        population,
+        particles=settings.particles,
+        schedule=schedule,
+        tempering=settings.tempering,
+        resampler=settings.resampler,
+        objective=settings.objective,
+        rng=rng,
+        scored=settings.value is not None and not alone,
+    )
 
 
 async def _population(request: StreamRequest, engine: Engine, emission: Emission) -> tuple[AppPopulation, str | None]:
@@ -186,7 +200,12 @@ def _choose(
         )
         for p in ended
     ]
-    return ended[_index(settings.select(rng, candidates), len(ended))], reports
+    try:
+        return ended[_index(settings.select(rng, candidates), len(ended))], reports
+    except SelectionError as error:
+        if not population.unrewarded:
+            raise
+        raise SelectionError(f"{error} Rewards are missing, the first because {population.unrewarded[0]}") from error
 
 
 def _index(chosen: Any, n: int) -> int:

@@ -8,7 +8,9 @@ LangGraph's own code, and the user's object is left as it is.
 from __future__ import annotations
 
 import copy
+import difflib
 import functools
+import inspect
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -18,7 +20,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import GraphOutput
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.runtime.engine import AsyncEngine, ThreadEngine
+from langgraph_amc.runtime.engine import AsyncEngine, Owned, ThreadEngine
 from langgraph_amc.runtime.request import StreamRequest, call_config
 from langgraph_amc.runtime.result import AMCOutput, AMCResult
 from langgraph_amc.runtime.run import run_stream
@@ -29,6 +31,8 @@ P = ParamSpec("P")
 App = TypeVar("App", bound=Pregel)
 
 _current_result: ContextVar[AMCResult | None] = ContextVar("amc_current_result", default=None)
+_unwatched: ContextVar[bool] = ContextVar("amc_unwatched", default=False)
+"""Set by ``invoke``, which calls ``stream`` but shows none of its events before the end."""
 _last_results: weakref.WeakKeyDictionary[Any, AMCResult] = weakref.WeakKeyDictionary()
 
 
@@ -72,6 +76,11 @@ def wrap(app: App, **settings: Any) -> App:
     wrapper: Any = object.__new__(type(f"AMC{kind.__name__}", (AMCFacade, kind), {"__module__": kind.__module__}))
     wrapper.__dict__.update(app.__dict__)
     wrapper._amc_app = app
+    known = inspect.signature(read_settings).parameters
+    if unknown := [name for name in settings if name not in known or name == "app"]:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(list(known)[1:])}"
+        raise ConfigurationError(f"wrap has no argument {unknown[0]!r}: {hint}")
     wrapper._amc_settings = read_settings(app, **settings)
     return wrapper
 
@@ -94,12 +103,12 @@ def last_run(app: Any) -> AMCResult:
 
     With concurrent runs on one app use ``result.amc`` of `invoke` instead.
     """
+    if not isinstance(app, AMCFacade):
+        raise ConfigurationError("last_run is for the object that wrap returned, not for the plain app")
     try:
         return _last_results[app]
     except (KeyError, TypeError):
-        raise ConfigurationError(
-            "this app has not finished an AMC run yet; pass the object that wrap returned"
-        ) from None
+        raise ConfigurationError("this app has not finished an AMC run yet: invoke it first") from None
 
 
 class AMCFacade(Pregel):
@@ -116,17 +125,19 @@ class AMCFacade(Pregel):
     async def astream(self, input: Any, config: Any = None, **options: Any) -> AsyncIterator[Any]:
         events = run_stream(self._amc_request(input, config, options), AsyncEngine(), self._amc_note)
         try:
-            async for event in events:
+            async for event in Owned(events):
                 yield event
         finally:
             await events.aclose()
 
     def invoke(self, input: Any, config: Any = None, **options: Any) -> Any:
         _current_result.set(None)
+        _unwatched.set(True)
         return _with_record(super().invoke(input, config, **options))
 
     async def ainvoke(self, input: Any, config: Any = None, **options: Any) -> Any:
         _current_result.set(None)
+        _unwatched.set(True)
         return _with_record(await super().ainvoke(input, config, **options))
 
     def copy(self, update: dict[str, Any] | None = None) -> Any:
@@ -141,7 +152,9 @@ class AMCFacade(Pregel):
         # attributes set on the wrapper (a saver, a store) count, as they would on the app
         app = copy.copy(self._amc_app)
         app.__dict__.update({k: v for k, v in self.__dict__.items() if k in app.__dict__})
-        return StreamRequest(app, self._amc_settings, input, call_config(app, config), dict(options))
+        watched = not _unwatched.get()
+        _unwatched.set(False)  # what runs inside is watched again
+        return StreamRequest(app, self._amc_settings, input, call_config(app, config), dict(options), watched)
 
     def _amc_note(self, result: AMCResult) -> None:
         _current_result.set(result)

@@ -88,7 +88,8 @@ async def particle_filter(
     Parameters
     ----------
     particles: N, the number started, and the most that are live at any time.
-    objective: "optimise" fills all N slots at a resampling, those of finished particles included; "sample"
+    objective: "optimise" fills all N slots at a resampling, those of finished particles included, until 2N
+        runs have ended or are under way; "sample"
         keeps one slot per live particle and refuses a tempering that is not exact. Both keep the total
         weight.
     max_boundary: after it nothing is compared any more: every particle runs to its end.
@@ -137,7 +138,7 @@ async def particle_filter(
                 continue
             if not schedule.fires(Check(boundary, ess)):
                 continue
-            slots = particles if objective == "optimise" else len(live)
+            slots = _slots(particles, len(live), len(finals)) if objective == "optimise" else len(live)
             ancestors = resampler(rng, weights.log, slots)
             log_base = (weights.log_sum if growth else 0.0) - math.log(slots)
             yield Resampled(
@@ -158,6 +159,14 @@ async def particle_filter(
         raise
     log_evidence = LogWeights(np.array([final.log_weight for final in finals])).log_sum
     yield Finished(FilterResult(tuple(finals), log_evidence if tempering.exact else None))
+
+
+def _slots(particles: int, live: int, ended: int) -> int:
+    """Slots for the living: all N, until as many runs as that have ended besides; then nobody is replaced any more.
+
+    Without a bound, runs of varying length would be replaced for ever as they end, and the whole would not.
+    """
+    return min(particles, max(live, 2 * particles - ended))
 
 
 def _next_check(schedule: Schedule, boundary: int | None, max_boundary: int) -> int | None:
