@@ -44,7 +44,7 @@ class Scale:
 
 
 QUICK = Scale(train=16, test=6, unlimited=0, seeds=1, epochs=2, same_tokens=False)
-STANDARD = Scale(train=64, test=24, unlimited=8, seeds=1, epochs=3)
+STANDARD = Scale(train=56, test=20, unlimited=8, seeds=1, epochs=3)
 FULL = Scale(train=200, test=100, unlimited=50, seeds=3, epochs=3)
 
 

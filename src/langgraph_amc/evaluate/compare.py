@@ -34,7 +34,8 @@ class ArmResult:
     Attributes
     ----------
     observable, selected: mean true reward of the answer, chosen by the reward and chosen by value.
-    runs: particles per task, on average; tokens, seconds: per task, on average.
+    runs: particles per task, on average, pruned ones included; tokens, seconds: per task, on average. The seconds
+        of one run and of the same-tokens arm are best-of-N's in proportion to their runs, not measured.
     """
 
     name: str
