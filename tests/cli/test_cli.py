@@ -123,5 +123,18 @@ def test_mistakes_get_a_clear_error(folder: Path, words: tuple[str, ...], messag
     assert "Traceback" not in result.stderr
 
 
+def test_usage_errors_are_the_command_lines_own(folder: Path) -> None:
+    result = amc(folder, "compare", "agent.py:graph", check=2)
+    assert "Missing option '--tasks'" in result.stderr
+    assert "AMC_TRACEBACK" not in result.stderr
+
+
+def test_an_error_of_the_users_code_is_one_line(folder: Path) -> None:
+    (folder / "broken.py").write_text("def value(transcripts):\n    raise RuntimeError('my own mistake')\n")
+    result = amc(folder, "compare", *APP_OPTIONS, "--split", "test", "--value", "broken.py:value", "--quiet", check=1)
+    assert "my own mistake" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_version(folder: Path) -> None:
     assert amc(folder, "--version").stdout.strip() == "0.1.0"

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 
-import click
+INTERRUPTED = 130
 
 
 def main() -> None:
@@ -17,13 +17,11 @@ def main() -> None:
     from langgraph_amc.errors import AMCError
 
     try:
-        app(standalone_mode=False)
-    except click.exceptions.Abort:
-        print("amc: interrupted; what was stored so far is kept", file=sys.stderr)
-        raise SystemExit(130) from None
-    except click.ClickException as error:
-        error.show()
-        raise SystemExit(error.exit_code) from None
+        app()
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            print("amc: interrupted; what was stored so far is kept", file=sys.stderr)
+        raise
     except AMCError as error:
         print(f"amc: {error}", file=sys.stderr)
         raise SystemExit(2) from None
