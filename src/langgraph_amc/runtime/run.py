@@ -172,7 +172,7 @@ async def _population(request: StreamRequest, engine: Engine, emission: Emission
 
 def _scorer(settings: Settings) -> Scorer | None:
     value: Any = settings.value
-    if value is None:
+    if value is None or settings.particles == 1:  # one particle is neither weighed nor chosen
         return None
     return value.score if settings.soft_beta is None else functools.partial(value.soft_score, beta=settings.soft_beta)
 
@@ -187,7 +187,7 @@ def _choose(
     reports = {p.name: report(p, finals.get(id(p))) for p in population.born}
     ended = [p for p in population.born if id(p) in finals]
     alive = [p for p in ended if p.status != "failed"]
-    if not alive:
+    if not alive or len(ended) == 1:
         return ended[0], reports
     candidates = [
         Candidate(
