@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.smc.weights import Floats, WeightError, effective_sample_size
+from langgraph_amc.smc.weights import Floats, WeightError, ess_of_possible
 
 Bools = NDArray[np.bool_]
 
@@ -109,7 +109,7 @@ class EssTarget:
         if spread == 0.0:
             return 1.0  # one particle, or all equal: nothing to solve
         target = self.fraction * ratio.size
-        if effective_sample_size(self.max_sharpness * ratio) >= target:
+        if ess_of_possible(self.max_sharpness * ratio) >= target:
             return self.max_sharpness
         # Weights in [e^-a, 1] have ESS >= n/cosh²(a/2) (Kantorovich), so this multiplier is soft enough.
         low, high = min(2 * math.acosh(self.fraction**-0.5) / spread, self.max_sharpness), self.max_sharpness
@@ -117,7 +117,7 @@ class EssTarget:
             middle = math.sqrt(low) * math.sqrt(high)
             if not low < middle < high:
                 break
-            if effective_sample_size(middle * ratio) >= target:
+            if ess_of_possible(middle * ratio) >= target:
                 low = middle
             else:
                 high = middle

@@ -72,10 +72,7 @@ class LogWeights:
     @property
     def ess(self) -> float:
         """Effective sample size (Σw)²/Σw² in [1, n]; 0 if all weights are −inf."""
-        if self.log.max() == -np.inf:
-            return 0.0
-        weights = self.normalized
-        return float(min(max(1.0 / np.square(weights).sum(), 1.0), self.log.size))
+        return 0.0 if self.log.max() == -np.inf else ess_of_possible(self.log)
 
     def add(self, increments: ArrayLike) -> LogWeights:
         """These weights times exp(increments [n]); a −inf weight stays −inf."""
@@ -98,3 +95,10 @@ class LogWeights:
 def effective_sample_size(log_weights: ArrayLike) -> float:
     """Effective sample size (Σw)²/Σw² of log-weights [n], 0 if all are −inf (Kong et al. 1994)."""
     return LogWeights(np.asarray(log_weights, dtype=np.float64)).ess
+
+
+def ess_of_possible(log_weights: Floats) -> float:
+    """Effective sample size of log-weights [n] that are known to be in order and not all −inf; for inner loops."""
+    weights = np.exp(log_weights - log_weights.max())
+    total = weights.sum()
+    return float(min(max(total * total / (weights @ weights), 1.0), log_weights.size))
