@@ -24,3 +24,6 @@ class ParticleContext:
 
 current_particle: ContextVar[ParticleContext | None] = ContextVar("amc_current_particle", default=None)
 """Set while a particle's nodes, tools and model calls run; ``None`` in a plain run."""
+
+current_boundary: ContextVar[int] = ContextVar("amc_current_boundary", default=0)
+"""Boundary from which the current particle is running on; with the particle it tells where in the run a call is made."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from langgraph_amc.smc import (
     Advanced,
     Archived,
     Arrival,
+    Barrier,
     Collapsed,
     Finished,
     Forked,
@@ -103,12 +105,14 @@ def test_first_offspring_is_the_particle_itself_others_are_forks_made_before_it_
     (pruned,), (forked,) = of(Pruned, events), of(Forked, events)
     assert (pruned.particle.name, forked.parent.name, forked.child.name) == ("b", "c", "c'")
     order = [
+        Barrier,
         Advanced,
         Scored,
         Weighted,
         Resampled,
         Pruned,
         Forked,
+        Barrier,
         Advanced,
         Weighted,
         *[Archived] * 3,
@@ -327,6 +331,27 @@ def test_one_seed_one_result(resampler):
     assert one == two
     others = [trace(list(drive(toy_filter(seed, resampler=resampler)))) for seed in range(6, 16)]
     assert any(other != one for other in others)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    schedule=st.sampled_from([every(1), ess_below(0.9), at(2)]),
+    tempering=st.sampled_from([fixed(BETA), ess_target(0.5)]),
+)
+def test_a_filter_broken_off_at_any_barrier_goes_on_as_if_nothing_had_happened(seed, schedule, tempering):
+    rng = np.random.default_rng(seed)
+    how = {"particles": 8, "schedule": schedule, "tempering": tempering}
+    population = ToyPopulation(np.random.default_rng(seed), wrong_value)
+    events, stops = [], []
+    for event in drive(particle_filter(population, rng=rng, **how)):
+        events.append(event)
+        if isinstance(event, Barrier):  # the population, the state and the generator as a journal would keep them
+            stops.append((len(events), copy.deepcopy((population, event.state, rng))))
+    assert len(stops) > 1
+    for seen, (population, state, rng) in stops:
+        rest = list(drive(particle_filter(population, rng=rng, start=state, **how)))
+        assert trace(rest) == trace(events[seen - 1 :])
 
 
 async def test_async_and_sync_give_the_same_events():

@@ -20,7 +20,7 @@ from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.errors import ParentCommand
 from langgraph.types import All, Command
 
-from langgraph_amc.context import ParticleContext, current_particle
+from langgraph_amc.context import ParticleContext, current_boundary, current_particle
 from langgraph_amc.runtime.boundaries import Boundary, Edge, ModelCalls, before_model
 from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.isolation import OverlayStore
@@ -182,13 +182,16 @@ class Particle:
     async def advance(self, until: int | None) -> None:
         """Run on to boundary ``until`` (``None``: to the end)."""
         token = current_particle.set(self.launch.identity(self.name))
+        boundary = current_boundary.set(self.boundary)
         # what the graph around the call hands on is in the launch's config already
         around = var_child_runnable_config.set(None)
         engine = self.launch.engine
         try:
             while not self.done and not engine.stopping and (until is None or self.boundary < until):
+                current_boundary.set(self.boundary)
                 await self._to_next_edge()
         finally:
+            current_boundary.reset(boundary)
             var_child_runnable_config.reset(around)
             current_particle.reset(token)
 

@@ -6,6 +6,8 @@ Particles are the population's own objects; indices and arrays of an event refer
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
@@ -60,6 +62,41 @@ class FilterResult(Generic[P]):
 
     finals: tuple[Final[P], ...]
     log_evidence: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FilterState(Generic[P]):
+    """Where a filter stands between two checks; `particle_filter(start=…)` goes on from it.
+
+    Attributes
+    ----------
+    boundary: the last check, 0 before the first.
+    live: particles that can still run, in slot order; the arrays have one entry for each.
+    finals: those that have ended.
+    log_base: every live particle's log-weight after the last resampling, nats.
+    baseline: the potential each had then.
+    seen: the last score of each, NaN if it was never scored.
+    """
+
+    boundary: int
+    live: tuple[P, ...]
+    finals: tuple[Final[P], ...]
+    log_base: float
+    baseline: tuple[float, ...]
+    seen: tuple[float, ...]
+
+    @classmethod
+    def fresh(cls, particles: Sequence[P], boundary: int = 0) -> FilterState[P]:
+        """Equal weights that sum to 1, and nothing seen yet."""
+        n = len(particles)
+        return cls(boundary, tuple(particles), (), -math.log(n), (0.0,) * n, (math.nan,) * n)
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier(Generic[P]):
+    """Everything up to here is decided: a run that is broken off can go on from this state."""
+
+    state: FilterState[P]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +188,8 @@ class Finished(Generic[P]):
 
 
 Event: TypeAlias = (
-    Advanced[P]
+    Barrier[P]
+    | Advanced[P]
     | Scored[P]
     | Weighted[P]
     | Archived[P]

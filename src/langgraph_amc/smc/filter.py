@@ -23,9 +23,11 @@ from langgraph_amc.smc.events import (
     Advanced,
     Archived,
     Arrival,
+    Barrier,
     Collapsed,
     Event,
     FilterResult,
+    FilterState,
     Final,
     Finished,
     Forked,
@@ -82,6 +84,7 @@ async def particle_filter(
     rng: np.random.Generator,
     max_boundary: int = 10_000,
     scored: bool = True,
+    start: FilterState[P] | None = None,
 ) -> AsyncGenerator[Event[P], None]:
     """Run a population to its end, resampling where the schedule says; yields events, last `Finished`.
 
@@ -94,23 +97,24 @@ async def particle_filter(
         weight.
     max_boundary: after it nothing is compared any more: every particle runs to its end.
     scored: False if there is no value function: V is 0 everywhere.
+    start: go on from here, for example where another filter's last `Barrier` stood, instead of with fresh
+        particles.
 
     If the population raises, or the generator is closed early, every particle still held is pruned.
     Raises ConfigurationError for arguments that cannot work, PopulationError and WeightError for bad answers.
     """
     _validate(particles, objective, tempering, max_boundary)
     growth = tempering.weighs == "growth"
-    live = list(await population.start(particles))
-    held = {id(particle): particle for particle in live}  # everything to prune should we be stopped
-    finals: list[Final[P]] = []
-    boundary: int | None = 0
-    log_base = -math.log(particles)  # every live particle's log-weight after the last resampling,
-    baseline = np.zeros(particles)  # the potential each had then: what it has been weighed for already,
-    seen = np.full(particles, np.nan)  # and its last score
+    fresh = list(await population.start(particles)) if start is None else []
+    held = {id(p): p for p in (fresh if start is None else start.live)}  # everything to prune should we be stopped
     try:
-        _exactly(particles, live, "start")
+        state = start or FilterState.fresh(_exactly(particles, fresh, "start"))
+        live, finals, log_base = list(state.live), list(state.finals), state.log_base
+        baseline, seen = np.array(state.baseline), np.array(state.seen)
+        reached = state.boundary
         while live:
-            boundary = _next_check(schedule, boundary, max_boundary)
+            yield Barrier(FilterState(reached, tuple(live), tuple(finals), log_base, tuple(baseline), tuple(seen)))
+            boundary = _next_check(schedule, reached, max_boundary)
             arrivals = _exactly(len(live), await population.advance(live, boundary), "advance")
             yield Advanced(boundary, tuple(live), tuple(arrivals))
 
@@ -132,6 +136,7 @@ async def particle_filter(
             potential, baseline, seen = potential[going], baseline[going], seen[going]
             if boundary is None or not live:
                 break
+            reached = boundary
             weights = LogWeights(log_weights[going])
             if weights.log_sum == -math.inf:
                 yield Collapsed(boundary, tuple(live))
@@ -169,9 +174,8 @@ def _slots(particles: int, live: int, ended: int) -> int:
     return min(particles, max(live, 2 * particles - ended))
 
 
-def _next_check(schedule: Schedule, boundary: int | None, max_boundary: int) -> int | None:
-    start = max_boundary if boundary is None else boundary
-    return next((b for b in range(start + 1, max_boundary + 1) if schedule.possible(b)), None)
+def _next_check(schedule: Schedule, boundary: int, max_boundary: int) -> int | None:
+    return next((b for b in range(boundary + 1, max_boundary + 1) if schedule.possible(b)), None)
 
 
 def _weigh(
