@@ -15,8 +15,11 @@ from langgraph_amc.context import ParticleContext, current_particle
 from langgraph_amc.errors import AMCError, ConfigurationError, MissingExtraError
 
 if TYPE_CHECKING:
+    from langgraph_amc.policy.budget import Budget
     from langgraph_amc.policy.chat import chat_model
     from langgraph_amc.runtime.boundaries import Edge, before, before_model, every_step
+    from langgraph_amc.runtime.effects import Session, current_effect, effect, settle_effect, tools_of
+    from langgraph_amc.runtime.journal import Journal
     from langgraph_amc.runtime.node import AMCNode
     from langgraph_amc.runtime.result import AMCOutput, AMCResult
     from langgraph_amc.runtime.wrap import amc, last_run, wrap
@@ -34,8 +37,11 @@ _HOME = {
     "AMCNode": "runtime.node",
     "AMCOutput": "runtime.result",
     "AMCResult": "runtime.result",
+    "Budget": "policy.budget",
     "Edge": "runtime.boundaries",
     "FinishedRun": "tasks.rewards",
+    "Journal": "runtime.journal",
+    "Session": "runtime.effects",
     "SoftValueFunction": "value.protocol",
     "Task": "tasks.task",
     "TaskSet": "tasks.task",
@@ -49,6 +55,8 @@ _HOME = {
     "before": "runtime.boundaries",
     "before_model": "runtime.boundaries",
     "chat_model": "policy.chat",
+    "current_effect": "runtime.effects",
+    "effect": "runtime.effects",
     "ess_below": "smc",
     "ess_target": "smc",
     "every": "smc",
@@ -56,7 +64,9 @@ _HOME = {
     "fixed": "smc",
     "last_run": "runtime.wrap",
     "never": "smc",
+    "settle_effect": "runtime.effects",
     "tilt": "smc",
+    "tools_of": "runtime.effects",
     "vote": "smc",
     "wrap": "runtime.wrap",
 }
@@ -66,11 +76,14 @@ __all__ = [
     "AMCNode",
     "AMCOutput",
     "AMCResult",
+    "Budget",
     "ConfigurationError",
     "Edge",
     "FinishedRun",
+    "Journal",
     "MissingExtraError",
     "ParticleContext",
+    "Session",
     "SoftValueFunction",
     "Task",
     "TaskSet",
@@ -84,7 +97,9 @@ __all__ = [
     "before",
     "before_model",
     "chat_model",
+    "current_effect",
     "current_particle",
+    "effect",
     "ess_below",
     "ess_target",
     "every",
@@ -92,7 +107,9 @@ __all__ = [
     "fixed",
     "last_run",
     "never",
+    "settle_effect",
     "tilt",
+    "tools_of",
     "vote",
     "wrap",
 ]

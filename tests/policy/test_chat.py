@@ -28,7 +28,7 @@ def _forget_refusals():
 
 
 def model_of(server, name=MODEL, **options):
-    options = {"coalesce_window": 0.02, "max_retries": 1} | options
+    options = {"coalesce_window": 0.02} | options
     return chat_model(name, api_base=server.base_url, api_key="test", **options)
 
 

@@ -1,6 +1,5 @@
 """Counting and pricing usage of LangChain chat models."""
 
-import threading
 from uuid import uuid4
 
 import pytest
@@ -9,7 +8,6 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from langgraph_amc.policy.ledger import Ledger
 from langgraph_amc.policy.usage import UsageCallback, price
 from langgraph_amc.trajectories.types import Usage
 
@@ -87,21 +85,3 @@ def test_failed_calls_leave_nothing_behind():
         fake().invoke("a", config={"callbacks": [callback]})
     assert callback.usage == Usage()
     assert not callback._models
-
-
-def test_ledger_totals_agree_with_its_owners_under_threads():
-    ledger = Ledger()
-    callbacks = [UsageCallback(on_usage=ledger.recorder(f"p{i % 4}")) for i in range(8)]
-
-    def work(callback):
-        for _ in range(50):
-            fake(message(response_cost=0.25)).invoke("a", config={"callbacks": [callback]})
-
-    threads = [threading.Thread(target=work, args=(c,)) for c in callbacks]
-    [t.start() for t in threads]
-    [t.join() for t in threads]
-    assert ledger.total == Usage(400, 12_000, 2_800, 100.0)
-    assert dict(ledger.by_particle) == {f"p{i}": Usage(100, 3_000, 700, 25.0) for i in range(4)}
-    ledger.record(Usage(1, 1, 1, None))
-    assert ledger.total.cost is None
-    assert ledger.by_particle["p0"].cost == 25.0

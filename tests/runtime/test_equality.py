@@ -6,31 +6,14 @@ import asyncio
 import copy
 from typing import Any
 
-import numpy as np
 import pytest
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-import langgraph_amc as amc
-from tests.support.graphs import CASES, Case
-
-CONFIG = {"configurable": {"thread_id": "t"}}
-
-
-def wrapped(app: Any, case: Case, particles: int) -> Any:
-    noise = np.random.default_rng(0)
-    return amc.wrap(
-        app,
-        particles=particles,
-        value=lambda transcripts: noise.random(len(transcripts)),
-        transcript=None if "messages" in app.channels else amc.Transcript.from_state(lambda s: repr(s)),
-        boundary=case.boundary,
-        resample=amc.every(1),
-        seed=3,
-    )
-
+from tests.runtime.equality import CONFIG, wrapped
+from tests.support.cases import ALL
 
 class Plain:
     """Values with everything random about them (message ids, timestamps) replaced by its order."""
@@ -90,16 +73,16 @@ value being saved, so their history is a matter of luck; the asynchronous plain 
 
 
 def plain_history(name: str) -> list[Any]:
-    case = CASES[name]
+    case = ALL[name]
     if name in RACY:
         return asyncio.run(aconverse(case.build(InMemorySaver()), case.inputs))
     return converse(case.build(InMemorySaver()), case.inputs)
 
 
 @pytest.mark.parametrize("particles", [1, 3])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 def test_sync_equals_plain(name: str, particles: int) -> None:
-    case = CASES[name]
+    case = ALL[name]
     want = plain_history(name)
     got = converse(wrapped(case.build(InMemorySaver()), case, particles), case.inputs)
     if particles == 1 and name in RACY:  # a single particle is a plain run, its race included
@@ -107,64 +90,33 @@ def test_sync_equals_plain(name: str, particles: int) -> None:
     assert got == want
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 async def test_async_equals_plain(name: str) -> None:
-    case = CASES[name]
+    case = ALL[name]
     want = await aconverse(case.build(InMemorySaver()), case.inputs)
     app = wrapped(case.build(InMemorySaver()), case, 3)
     assert await aconverse(app, case.inputs) == want
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 def test_sync_sqlite(name: str) -> None:
-    case = CASES[name]
+    case = ALL[name]
     with SqliteSaver.from_conn_string(":memory:") as saver:
         assert converse(wrapped(case.build(saver), case, 2), case.inputs) == plain_history(name)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 async def test_async_sqlite(name: str) -> None:
-    case = CASES[name]
+    case = ALL[name]
     async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
         got = await aconverse(wrapped(case.build(saver), case, 2), case.inputs)
     assert got == await aconverse(case.build(InMemorySaver()), case.inputs)
 
 
-@pytest.mark.parametrize("name", ["conditional", "create_agent", "subgraph_inherited", "send"])
-@pytest.mark.parametrize("mode", ["values", "updates", ["updates", "values"], "messages", "checkpoints", "tasks"])
-@pytest.mark.parametrize("subgraphs", [False, True])
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_streams_equal_plain(name: str, mode: Any, subgraphs: bool, version: str) -> None:
-    case = CASES[name]
-    options = {"stream_mode": mode, "subgraphs": subgraphs, "version": version}
-
-    def events(app: Any) -> list[str]:
-        return [shape(e) for e in app.stream(copy.deepcopy(case.inputs[0]), CONFIG, **options)]
-
-    plain = sorted(events(case.build(InMemorySaver())))
-    assert sorted(events(wrapped(case.build(InMemorySaver()), case, 3))) == plain
-
-
-def shape(event: Any) -> str:
-    """An event without its random ids, order of parallel tasks and timestamps."""
-    if isinstance(event, dict) and "type" in event:
-        return f"{event['type']} {[n.split(':')[0] for n in event['ns']]} {shape(event['data'])}"
-    if isinstance(event, tuple):
-        return f"({', '.join(shape(e) for e in event)})"
-    if isinstance(event, BaseMessage):
-        return f"{type(event).__name__} {event.content!r}"
-    if isinstance(event, dict):
-        keys = {k: v for k, v in event.items() if k in ("messages", "log", "n", "done", "next", "name", "values")}
-        return str({k: shape(v) for k, v in keys.items()} or sorted(k for k in event if not k.startswith("l")))
-    if isinstance(event, list):
-        return str([shape(e) for e in event])
-    return event.split(":")[0] if isinstance(event, str) else str(event)
-
-
 @pytest.mark.parametrize("name", ["conditional", "subgraph_true", "send"])
 @pytest.mark.parametrize("step", [1, 2])
 def test_time_travel_equals_plain(name: str, step: int) -> None:
-    case = CASES[name]
+    case = ALL[name]
 
     def travel(app: Any) -> Any:
         app.invoke(copy.deepcopy(case.inputs[0]), CONFIG)

@@ -23,7 +23,8 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy
 
 import langgraph_amc as amc
-from langgraph_amc.runtime.isolation import OverlayStore, SaltedCache
+from langgraph_amc.runtime.isolation import OverlayStore
+from langgraph_amc.runtime.llm_cache import SaltedCache
 from tests.runtime.support import (
     ASK,
     THREAD,

@@ -65,8 +65,8 @@ def test_the_parents_stream_shows_no_particles(kind: str, mode: str, subgraphs: 
     app = around(NODES[kind](), InMemorySaver())
     events = list(app.stream(ASK, THREAD, stream_mode=mode, subgraphs=subgraphs))
     if subgraphs:
-        assert {ns for ns, _ in events} <= {()}
-        events = [payload for _, payload in events]
+        assert {tuple(n.partition(":")[0] for n in ns) for ns, _ in events} <= {(), ("inner",)}
+        events = [payload for ns, payload in events if mode == "messages" or not ns]
     if mode == "updates":
         assert [list(e) for e in events] == [["before"], ["inner"], ["after"]]
     if mode == "messages":
@@ -181,12 +181,12 @@ def test_traces_nest() -> None:
     assert roots.errors == []
 
 
-def test_an_interrupt_inside_a_node_is_refused_with_advice() -> None:
+def test_an_interrupt_that_nobody_can_resume_is_refused_with_advice() -> None:
     inner = StateGraph(MessagesState)
     inner.add_node("ask", lambda s: {"messages": [AIMessage(interrupt("ok?"))]})
     inner.add_edge(START, "ask")
-    app = around(amc.AMCNode(inner.compile(), particles=2), InMemorySaver())
-    with pytest.raises(NestedInterruptError, match="wrap the outer graph"):
+    app = around(amc.AMCNode(inner.compile(), particles=2))
+    with pytest.raises(NestedInterruptError, match="with a checkpointer"):
         app.invoke(ASK, THREAD)
 
 
@@ -220,7 +220,8 @@ async def test_called_from_a_node_with_and_without_a_thread(how: str, use_async:
     )
     assert texts(events[-1][1]) == ["go", chosen()[-1], "after"]
     assert [m.content for mode, e in events if mode == "messages" for m in e[:1]] == [chosen()[-1], "after"]
-    assert {t.config["configurable"]["checkpoint_ns"] for t in saver.list(None)} == {""}
+    inside = [ns for t in saver.list(None) if (ns := t.config["configurable"]["checkpoint_ns"])]
+    assert len(inside) == (0 if how == "thread" else 1), "the answer, in case the node has to run again"
     assert {t.config["configurable"]["thread_id"] for t in saver.list(None)} == {"t"}
     if how == "thread":
         assert texts(better.get_state({"configurable": {"thread_id": "inner"}}).values) == chosen()

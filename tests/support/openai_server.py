@@ -5,14 +5,17 @@
 
 ``server.requests`` holds the parsed body of every request in order of arrival. ``server.reply`` decides the
 answer: it is called with the body and the number of the choice within the whole server's life, and returns
-text, or a dict with an OpenAI message; what it raises as `ServerError` becomes an HTTP error.
+text, or a dict with an OpenAI message (its ``finish_reason``, if any, becomes the choice's); what it raises as
+`ServerError` becomes an HTTP error, and as `Broken` what its name says. ``server.arrivals`` holds when each came.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -23,10 +26,21 @@ _MAX_BODY = 1 << 20
 class ServerError(Exception):
     """Raised by a reply hook to answer with an HTTP error."""
 
-    def __init__(self, status: int, message: str = "", code: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str = "", code: str | None = None, retry_after: str | float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
+        self.retry_after = retry_after
+
+
+class Broken(Exception):
+    """Raised by a reply hook to answer with malformed JSON (``"json"``), or to hang up without one (``"drop"``)."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
 
 
 class OpenAIServer:
@@ -42,6 +56,8 @@ class OpenAIServer:
         self.honour_n = honour_n
         self.delay = delay
         self.requests: list[dict[str, Any]] = []
+        self.arrivals: list[float] = []
+        self.running = self.most_running = 0
         self.reply: Reply = lambda body, number: f"answer {number}"
         self.prompt_tokens = 100
         self.completion_tokens = 10
@@ -80,6 +96,7 @@ class OpenAIServer:
         """The response to one request."""
         with self._lock:
             self.requests.append(body)
+            self.arrivals.append(time.monotonic())
             count = (body.get("n") or 1) if self.honour_n else 1
             numbers = range(self._choices, self._choices + count)
             self._choices += count
@@ -89,7 +106,8 @@ class OpenAIServer:
             message = self.reply(body, number)
             if isinstance(message, str):
                 message = {"role": "assistant", "content": message}
-            reason = "tool_calls" if message.get("tool_calls") else "stop"
+            message = dict(message)
+            reason = message.pop("finish_reason", "tool_calls" if message.get("tool_calls") else "stop")
             choices.append({"index": index, "message": message, "finish_reason": reason, "logprobs": None})
         new = self.completion_tokens * count
         usage = {
@@ -105,6 +123,18 @@ class OpenAIServer:
             "choices": choices,
             "usage": usage,
         }
+
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Counts how many requests are on their way at a time."""
+        with self._lock:
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.running -= 1
 
     @property
     def billed(self) -> tuple[int, int]:
@@ -124,23 +154,35 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(413 if length > _MAX_BODY else 404, {"error": {"message": "no"}})
             return
         body = json.loads(self.rfile.read(length))
-        try:
-            response = self.server_state.answer(body)
-        except ServerError as error:
-            kind = "invalid_request_error" if error.status < 500 else "server_error"
-            self._json(error.status, {"error": {"message": str(error), "type": kind, "code": error.code}})
-            return
-        if body.get("stream"):
-            self._stream(response, bool((body.get("stream_options") or {}).get("include_usage")))
-        else:
-            self._json(200, response)
+        state = self.server_state
+        with state.in_flight():
+            try:
+                response = state.answer(body)
+            except ServerError as error:
+                kind = "invalid_request_error" if error.status < 500 else "server_error"
+                told = {"error": {"message": str(error), "type": kind, "code": error.code}}
+                self._json(error.status, told, error.retry_after)
+                return
+            except Broken as broken:
+                self.close_connection = True
+                if broken.how == "json":
+                    self._send(200, b'{"id": "chatcmpl-1", "choi')
+                return
+            if body.get("stream"):
+                self._stream(response, bool((body.get("stream_options") or {}).get("include_usage")))
+            else:
+                self._json(200, response)
 
-    def _json(self, status: int, payload: dict[str, Any]) -> None:
-        data = json.dumps(payload).encode()
+    def _json(self, status: int, payload: dict[str, Any], retry_after: str | float | None = None) -> None:
+        self._send(status, json.dumps(payload).encode(), retry_after)
+
+    def _send(self, status: int, data: bytes, retry_after: str | float | None = None) -> None:
         try:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
+            if retry_after is not None:
+                self.send_header("Retry-After", str(retry_after))
             self.end_headers()
             self.wfile.write(data)
         except (BrokenPipeError, ConnectionResetError):
@@ -166,9 +208,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
-        for event in events:
-            self.wfile.write(f"data: {json.dumps({**base, **event})}\n\n".encode())
-        self.wfile.write(b"data: [DONE]\n\n")
+        try:
+            for event in events:
+                self.wfile.write(f"data: {json.dumps({**base, **event})}\n\n".encode())
+            self.wfile.write(b"data: [DONE]\n\n")
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the client gave up
         self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from langgraph_amc import __version__
+from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, plan, read_budget
 from langgraph_amc.cli.progress import bar, stderr
 from langgraph_amc.errors import ConfigurationError
 
@@ -56,6 +57,11 @@ def collect(
     limit: Limit = None,
     boundary: Boundary = None,
     concurrency: Concurrency = 8,
+    max_usd: MaxUsd = None,
+    max_tokens: MaxTokens = None,
+    max_calls: MaxCalls = None,
+    max_seconds: MaxSeconds = None,
+    price: PriceOf = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -65,6 +71,7 @@ def collect(
     from langgraph_amc.tasks.loading import load_reward
     from langgraph_amc.trajectories.store import TrajectoryStore
 
+    budget = read_budget(max_usd, max_tokens, max_calls, max_seconds, price)
     graph, taskset = _app(app_name), _tasks(tasks, split, limit)
     settings = read_settings(graph, particles=particles, boundary=boundary)
     with TrajectoryStore(store) as opened:
@@ -81,6 +88,7 @@ def collect(
                 seeds=range(seeds),
                 concurrency=concurrency,
                 progress=progress,
+                budget=budget,
             )
         )
     if as_json:
@@ -97,6 +105,8 @@ def collect(
         typer.echo(f"first missing reward: {collected.first_missing}")
     if collected.first_failure:
         typer.echo(f"first failure: {collected.first_failure}")
+    if collected.exhausted:
+        typer.echo(f"ended by the budget: {collected.exhausted}")
 
 
 @app.command("train-value")
@@ -138,6 +148,11 @@ def compare(
     beta: Annotated[float | None, typer.Option(help="Temperature of the target, for 0/1 rewards")] = None,
     same_tokens: Annotated[bool, typer.Option(help="Also run best-of-N with as many tokens as AMC used")] = True,
     concurrency: Concurrency = 8,
+    max_usd: MaxUsd = None,
+    max_tokens: MaxTokens = None,
+    max_calls: MaxCalls = None,
+    max_seconds: MaxSeconds = None,
+    price: PriceOf = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -147,6 +162,7 @@ def compare(
     from langgraph_amc.runtime.settings import read_settings
     from langgraph_amc.tasks.loading import load_reward
 
+    budget = read_budget(max_usd, max_tokens, max_calls, max_seconds, price)
     graph, taskset = _app(app_name), _tasks(tasks, split, limit)
     settings = read_settings(
         graph, particles=particles, boundary=boundary, value=_value(value), resample=resample, beta=beta
@@ -163,6 +179,7 @@ def compare(
                 same_tokens=same_tokens,
                 label=Path(app_name.partition(":")[0]).stem,
                 progress=progress,
+                budget=budget,
             )
         )
     if as_json:
@@ -197,6 +214,9 @@ def demo(
     print_comparisons(result.comparisons, console)
     console.print(f"kept in {out}: {', '.join(sorted(p.name for p in out.iterdir()))}", style="dim")
     console.print(f"{result.seconds:.0f} seconds in all", style="dim")
+
+
+app.command()(plan)
 
 
 def _app(name: str) -> Any:

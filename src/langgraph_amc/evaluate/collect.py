@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from langgraph_amc.errors import AMCError, ConfigurationError
-from langgraph_amc.evaluate.runner import Job, Progress, run_jobs
+from langgraph_amc.evaluate.runner import Job, Progress, paid, run_jobs
+from langgraph_amc.policy.budget import Budget
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.tasks.rewards import RewardFunction
 from langgraph_amc.tasks.task import TaskSet
@@ -21,7 +23,7 @@ class NothingCollectedError(AMCError):
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a collection brought in."""
+    """What a collection brought in; ``exhausted``: how a budget ended it, if one did."""
 
     runs: int
     finished: int
@@ -31,6 +33,7 @@ class Collected:
     usage: Usage
     first_missing: str | None = None
     first_failure: str | None = None
+    exhausted: str | None = None
 
 
 async def collect(
@@ -43,10 +46,12 @@ async def collect(
     seeds: Sequence[int] = (0,),
     concurrency: int = 8,
     progress: Progress | None = None,
+    budget: Budget | None = None,
 ) -> Collected:
     """Run every task as ``settings.particles`` particles per seed and store each trajectory as it ends.
 
-    A run whose reward is missing is stored without an outcome; a failed one with its error.
+    A run whose reward is missing is stored without an outcome; a failed one with its error. One that the budget,
+    which all share, did not let end is not stored: it says nothing about the app.
 
     Raises ConfigurationError for no tasks, and NothingCollectedError where every run failed or none was judged.
     """
@@ -58,15 +63,20 @@ async def collect(
     missing: list[str] = []
     failures: list[str] = []
     jobs = [Job(task, seed, settings) for seed in seeds for task in tasks]
-    async for outcome in run_jobs(app, jobs, reward, concurrency=concurrency, progress=progress):
-        store.add(outcome.trajectories, task=asdict(outcome.job.task), run_metadata={"seed": outcome.job.seed})
-        runs += len(outcome.trajectories)
-        finished += sum(t.status == "finished" for t in outcome.trajectories)
-        failed += sum(t.status == "failed" for t in outcome.trajectories)
-        failures += [t.error for t in outcome.trajectories if t.error is not None]
-        rewards += [r for r in outcome.rewards if r is not None]
-        missing += outcome.missing
-        usage = usage + outcome.result.usage
+    with nullcontext() if budget is None else budget.open() as account:
+        async for outcome in run_jobs(app, jobs, reward, concurrency=concurrency, progress=progress):
+            trajectories = [t for t in outcome.trajectories if paid(t)]
+            store.add(trajectories, task=asdict(outcome.job.task), run_metadata={"seed": outcome.job.seed})
+            runs += len(trajectories)
+            finished += sum(t.status == "finished" for t in trajectories)
+            failed += sum(t.status == "failed" for t in trajectories)
+            failures += [t.error for t in trajectories if t.error is not None]
+            rewards += [r for r in outcome.rewards if r is not None]
+            missing += outcome.missing
+            usage = usage + outcome.result.usage
+    exhausted = None if account is None else account.exhausted
+    if not runs:
+        raise NothingCollectedError(f"the budget was used up before a run had ended ({exhausted}): raise it")
     if failed == runs:
         raise NothingCollectedError(
             f"all {runs} runs failed (they are stored as failures), the first with {failures[0]}"
@@ -83,4 +93,5 @@ async def collect(
         usage,
         missing[0] if missing else None,
         failures[0] if failures else None,
+        exhausted,
     )

@@ -11,14 +11,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import aclosing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.evaluate.runner import Job, NoRewardError, Outcome, Progress, run_jobs, run_seed
+from langgraph_amc.errors import AMCError, ConfigurationError
+from langgraph_amc.evaluate.runner import Job, NoRewardError, Outcome, Progress, paid, run_jobs, run_seed
 from langgraph_amc.evaluate.statistics import Estimate, Scores, estimate, paired
+from langgraph_amc.policy.budget import Budget
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.smc import Candidate, SelectionError, best_value, never, oracle
 from langgraph_amc.tasks.rewards import RewardFunction
@@ -112,6 +114,7 @@ async def compare(
     same_tokens: bool = True,
     label: str = "",
     progress: Progress | None = None,
+    budget: Budget | None = None,
 ) -> Comparison:
     """Run the three methods and a best-of-N arm with AMC's tokens.
 
@@ -120,12 +123,43 @@ async def compare(
     settings: of the AMC arm (`read_settings`); needs a value function and no reward.
     seeds: each task is run once per seed and arm.
     concurrency: populations at a time.
+    budget: for everything together.
 
     Raises
     ------
+    IncompleteError: the budget ended it early; methods are compared on the same tasks or not at all.
     ConfigurationError: nothing to compare with these settings.
     NoRewardError: not one run could be judged.
     """
+    with nullcontext() if budget is None else budget.open() as account:
+        try:
+            return await _compare(app, tasks, reward, settings, seeds, concurrency, same_tokens, label, progress)
+        except _BudgetEndedError as ended:
+            raise IncompleteError(
+                f"the budget ended the comparison ({account.exhausted if account else ended}): raise it, or compare on "
+                "fewer tasks or with fewer particles"
+            ) from None
+
+
+class IncompleteError(AMCError):
+    """A comparison that a budget ended."""
+
+
+class _BudgetEndedError(Exception):
+    """Some run was stopped by a budget."""
+
+
+async def _compare(
+    app: Any,
+    tasks: TaskSet,
+    reward: RewardFunction,
+    settings: Settings,
+    seeds: Sequence[int],
+    concurrency: int,
+    same_tokens: bool,
+    label: str,
+    progress: Progress | None,
+) -> Comparison:
     if settings.value is None:
         raise ConfigurationError("compare needs a value function: collect, train one, and pass it (or any callable)")
     if not len(tasks):
@@ -147,7 +181,12 @@ async def compare(
         nonlocal done, missing
         base = done
         report = None if progress is None else (lambda k, _: progress(base + k, max(total, base + k)))
-        outcomes = [o async for o in run_jobs(app, jobs, reward, concurrency=concurrency, progress=report)]
+        outcomes = []
+        async with aclosing(run_jobs(app, jobs, reward, concurrency=concurrency, progress=report)) as ended:
+            async for outcome in ended:
+                if not all(map(paid, outcome.trajectories)):
+                    raise _BudgetEndedError(outcome.result.warnings)
+                outcomes.append(outcome)
         done += len(jobs)
         missing += sum(len(o.missing) for o in outcomes)
         trajectories = [t for o in outcomes for t in o.trajectories]

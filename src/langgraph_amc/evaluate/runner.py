@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph_amc.errors import AMCError
+from langgraph_amc.policy.budget import BudgetExceededError
 from langgraph_amc.runtime.engine import AsyncEngine
 from langgraph_amc.runtime.record import messages_of
 from langgraph_amc.runtime.request import TASK_KEY, StreamRequest, call_config
@@ -64,6 +65,11 @@ class Outcome:
         return (report.trajectory for report in self.result.pruned)
 
 
+def paid(trajectory: Trajectory) -> bool:
+    """Whether a run ended by itself: one that a budget stopped says nothing about the app."""
+    return not (trajectory.status == "truncated" and (trajectory.error or "").startswith(BudgetExceededError.__name__))
+
+
 def without_saver(app: Any) -> Any:
     """The app with nothing of an evaluation ending up in its own checkpoints."""
     clone = copy.copy(app)
@@ -78,7 +84,7 @@ def run_seed(seed: int, task: Task) -> int:
 
 async def run_jobs(
     app: Any, jobs: Iterable[Job], reward: RewardFunction, *, concurrency: int, progress: Progress | None = None
-) -> AsyncIterator[Outcome]:
+) -> AsyncGenerator[Outcome, None]:
     """Run jobs, ``concurrency`` populations at a time, and yield their outcomes as they end.
 
     The reward judges finished runs afterwards and is not shown to the particles.
@@ -123,6 +129,8 @@ async def _run(app: Any, job: Job, reward: RewardFunction) -> Outcome:
 async def _grade(task: Task, report: ParticleReport, reward: RewardFunction) -> tuple[float | None, str | None]:
     if report.trajectory.status == "failed":
         return FAILED, None
+    if not paid(report.trajectory):
+        return None, None
     run = FinishedRun(
         task=task, output=report.output, messages=messages_of(report.output), trajectory=report.trajectory
     )

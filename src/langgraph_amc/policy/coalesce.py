@@ -30,7 +30,7 @@ _async: dict[tuple[asyncio.AbstractEventLoop, str], _AsyncBatch] = {}
 _running: set[asyncio.Task[None]] = set()
 
 
-async def gather_async(key: str, window: float, run: Callable[[int], Awaitable[Sequence[T]]]) -> T:
+async def gather_async(key: str, window: float, run: Callable[[int], Awaitable[Sequence[T | Exception]]]) -> T:
     """Join the callers of this event loop that share ``key``; ``run(k)`` answers all k of them.
 
     Parameters
@@ -117,7 +117,7 @@ _sync: dict[str, list[Future[Any]]] = {}
 _sync_lock = threading.Lock()
 
 
-def gather_sync(key: str, window: float, run: Callable[[int], Sequence[T]]) -> T:
+def gather_sync(key: str, window: float, run: Callable[[int], Sequence[T | Exception]]) -> T:
     """The same for threads: the first one waits for the others and runs the request."""
     own: Future[T] = Future()
     with _sync_lock:

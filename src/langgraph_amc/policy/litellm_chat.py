@@ -3,15 +3,20 @@
 After a resampling, clones stand before the same prompt. Their calls, arriving within a short window, become
 one request for k choices: the prompt is paid once and every clone gets a choice of its own. The first clone
 books the input tokens, each its own output, so that usage summed over particles is what the provider billed.
-Providers report the output of all choices together; it is split in proportion to the choices' length.
+Providers report the output of all choices together; it is split in proportion to the choices' length. A choice
+that is no answer is asked for again by its caller alone. Requests go out through `sending`: limits, retries.
 
 Import only through `chat.chat_model`: the import takes seconds.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import itertools
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,14 +28,22 @@ from langchain_core.callbacks import (  # noqa: E402
     AsyncCallbackManagerForLLMRun,
     CallbackManagerForLLMRun,
 )
-from langchain_core.messages import AIMessage, BaseMessage  # noqa: E402
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult  # noqa: E402
+from langchain_core.messages import BaseMessage  # noqa: E402
+from langchain_core.outputs import ChatGenerationChunk, ChatResult  # noqa: E402
 from langchain_litellm import ChatLiteLLM  # noqa: E402
 
 from langgraph_amc.context import current_particle  # noqa: E402
-from langgraph_amc.policy.coalesce import gather_async, gather_sync, share  # noqa: E402
+from langgraph_amc.policy.account import Account  # noqa: E402
+from langgraph_amc.policy.bounds import Request  # noqa: E402
+from langgraph_amc.policy.coalesce import gather_async, gather_sync  # noqa: E402
+from langgraph_amc.policy.gate import current_account, may_block  # noqa: E402
+from langgraph_amc.policy.limiter import Limits, limiter_for  # noqa: E402
+from langgraph_amc.policy.opening import Opening  # noqa: E402
+from langgraph_amc.policy.portions import Portion, Rejected, divided, judged, split  # noqa: E402
+from langgraph_amc.policy.retry import AnswerError, Retry  # noqa: E402
 from langgraph_amc.policy.seeds import mix  # noqa: E402
-from langgraph_amc.policy.usage import LOCAL_PROVIDER, price  # noqa: E402
+from langgraph_amc.policy.sending import Sending, is_late  # noqa: E402
+from langgraph_amc.policy.usage import LOCAL_PROVIDER  # noqa: E402
 
 _ignores_n: set[str] = set()
 """Model and endpoint pairs that turned out to refuse or ignore ``n``."""
@@ -44,10 +57,39 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
     coalesce_window: seconds a particle's call waits for identical ones; 0 never coalesces.
     vary_seed: where a ``seed`` is set, give each particle its own seed made from it. With one seed for all,
         every clone would get the same answer and the particles would collapse.
+    limits: how fast the provider may be asked; shared by all models on the same provider, endpoint and key.
+    retry: how failed requests, and answers that are none, are asked for again.
+    accept_truncated: take an answer that was cut off at its longest length. If not, it is asked for again and
+        then an error, whoever set ``max_tokens``: half an answer must not be scored as one.
+
+    Models of this process (``amc-local/…``) have no limits and no retries, and any answer of theirs is taken: its
+    seed makes it the particle's one answer, and it costs nothing.
     """
 
     coalesce_window: float = 0.005
     vary_seed: bool = True
+    limits: Limits = Limits()
+    retry: Retry = Retry()
+    accept_truncated: bool = False
+
+    def completion_with_retry(self, run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any) -> Any:
+        messages = kwargs.pop("messages")
+        if _is_local(kwargs):
+            return self.client.completion(messages=messages, **kwargs)
+        return self._sending(messages, kwargs).send(self.client.completion)
+
+    async def acompletion_with_retry(
+        self, run_manager: AsyncCallbackManagerForLLMRun | None = None, **kwargs: Any
+    ) -> Any:
+        messages = kwargs.pop("messages")
+        if _is_local(kwargs):
+            return await self.client.acompletion(messages=messages, **kwargs)
+        return await self._sending(messages, kwargs).asend(self.client.acompletion)
+
+    def _sending(self, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> Sending:
+        where = params.get("model"), params.get("custom_llm_provider"), params.get("api_base")
+        limiter = limiter_for(_provider(*where), where[2], params.get("api_key"), self.limits)
+        return Sending(messages, params, self.retry, limiter, self.accept_truncated)
 
     def _generate(
         self,
@@ -60,21 +102,23 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
         kwargs = self._seeded(kwargs)
         call = super()._generate
         key = self._key(messages, stop, stream, kwargs)
-        share_of_all: ChatResult | None = None
+        portion: Portion = None
         if key is not None:
 
-            def run(count: int) -> list[ChatResult | None]:
+            def run(count: int) -> Sequence[Portion | AnswerError]:
                 if count == 1:
                     return [None]
                 try:
                     result = call(messages, stop, None, False, **{**kwargs, "n": count})
-                except litellm.BadRequestError as error:
+                except (litellm.BadRequestError, AnswerError) as error:
                     return self._refused(error, count)
                 return self._portions(result, count)
 
-            share_of_all = gather_sync(key, self.coalesce_window, run)
-        if share_of_all is not None:
-            return share_of_all
+            portion = gather_sync(key, self.coalesce_window, run)
+        if isinstance(portion, Rejected) and (account := self._again(portion.error, 1)) is not None:
+            account.retry(self._names(kwargs), portion.error.usage, wait=may_block())
+        if isinstance(portion, ChatResult):
+            return portion
         return call(messages, stop, run_manager, stream, **kwargs)
 
     async def _agenerate(
@@ -88,28 +132,86 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
         kwargs = self._seeded(kwargs)
         call = super()._agenerate
         key = self._key(messages, stop, stream, kwargs)
-        share_of_all: ChatResult | None = None
+        portion: Portion = None
         if key is not None:
 
-            async def run(count: int) -> list[ChatResult | None]:
+            async def run(count: int) -> Sequence[Portion | AnswerError]:
                 if count == 1:
                     return [None]
                 try:
                     result = await call(messages, stop, None, False, **{**kwargs, "n": count})
-                except litellm.BadRequestError as error:
+                except (litellm.BadRequestError, AnswerError) as error:
                     return self._refused(error, count)
                 return self._portions(result, count)
 
-            share_of_all = await gather_async(key, self.coalesce_window, run)
-        if share_of_all is not None:
-            return share_of_all
+            portion = await gather_async(key, self.coalesce_window, run)
+        if isinstance(portion, Rejected) and (account := self._again(portion.error, 1)) is not None:
+            await account.aretry(self._names(kwargs), portion.error.usage)
+        if isinstance(portion, ChatResult):
+            return portion
         return await call(messages, stop, run_manager, stream, **kwargs)
 
     def _stream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
-        return super()._stream(messages, *args, **self._seeded(kwargs))
+        kwargs = self._seeded(kwargs)
+        if _is_local({**self._default_params, **kwargs}):
+            yield from super()._stream(messages, *args, **kwargs)
+            return
+        for attempt in itertools.count(1):
+            opening = Opening(self.accept_truncated)
+            for chunk in super()._stream(messages, *args, **kwargs):
+                yield from opening.take(chunk)
+            try:
+                opening.check()
+            except AnswerError as error:
+                if opening.started:  # it has been passed on and cannot be taken back
+                    raise
+                if (account := self._again(error, attempt)) is not None:
+                    account.retry(self._names(kwargs), error.usage, wait=may_block())
+                time.sleep(self.retry.wait(None, attempt))
+            else:
+                yield from opening.rest()
+                return
 
-    def _astream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        return super()._astream(messages, *args, **self._seeded(kwargs))
+    async def _astream(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        kwargs = self._seeded(kwargs)
+        if _is_local({**self._default_params, **kwargs}):
+            async for chunk in super()._astream(messages, *args, **kwargs):
+                yield chunk
+            return
+        for attempt in itertools.count(1):
+            opening = Opening(self.accept_truncated)
+            async for chunk in super()._astream(messages, *args, **kwargs):
+                for settled in opening.take(chunk):
+                    yield settled
+            try:
+                opening.check()
+            except AnswerError as error:
+                if opening.started:
+                    raise
+                if (account := self._again(error, attempt)) is not None:
+                    await account.aretry(self._names(kwargs), error.usage)
+                await asyncio.sleep(self.retry.wait(None, attempt))
+            else:
+                for settled in opening.rest():
+                    yield settled
+                return
+
+    def _again(self, error: AnswerError, attempts: int) -> Account | None:
+        """The account to charge for an answer that is none; raises where there is no further attempt."""
+        account = current_account.get()
+        if attempts >= self.retry.attempts or (account is not None and is_late(account, 0.0)):
+            raise error
+        return account
+
+    def _names(self, kwargs: Mapping[str, Any]) -> Request:
+        return Request((kwargs.get("model") or self.model_name or self.model,), 0)
+
+    def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
+        """What callbacks are told, here with everything that bounds a call's cost."""
+        told = {k: v for k, v in self._default_params.items() if k in _BOUNDING and v is not None}
+        return {**told, **super()._get_invocation_params(stop, **kwargs)}
 
     def _seeded(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """The call's arguments with the user's seed, if any, made the particle's own."""
@@ -138,25 +240,48 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
             return None
         if self._endpoint(params) in _ignores_n or not _takes_n(params):
             return None
-        return json.dumps([type(self).__name__, params, message_dicts], sort_keys=True, default=repr)
+        # one account pays for a request that is sent again
+        payer, patience = id(current_account.get()), (self.retry, self.accept_truncated)
+        return json.dumps([type(self).__name__, payer, patience, params, message_dicts], sort_keys=True, default=repr)
 
     def _endpoint(self, params: Mapping[str, Any] | None = None) -> str:
         return f"{(params or {}).get('model', self.model_name or self.model)} {self.api_base}"
 
-    def _refused(self, error: Exception, count: int) -> list[ChatResult | None]:
-        """After a request for several choices was refused: everybody asks alone, unless that is hopeless."""
+    def _refused(self, error: Exception, count: int) -> Sequence[Portion | AnswerError]:
+        """After a request for several choices failed: everybody asks alone, unless that is hopeless."""
+        if isinstance(error, AnswerError):
+            return divided(error, count)
         if isinstance(error, litellm.ContextWindowExceededError | litellm.ContentPolicyViolationError):
             raise error
         if re.search(r"\bn\b", str(error).partition("Exception")[2] or str(error)):
             _ignores_n.add(self._endpoint())
         return [None] * count
 
-    def _portions(self, result: ChatResult, count: int) -> list[ChatResult | None]:
+    def _portions(self, result: ChatResult, count: int) -> Sequence[Portion]:
         """One result per caller; a provider that returned too few choices leaves ``None`` for the last."""
         choices = result.generations[:count]
         if len(choices) == 1:
             _ignores_n.add(self._endpoint())
-        return [*_split(result, choices, self.model_name or self.model)] + [None] * (count - len(choices))
+        portions = split(result, choices, self.model_name or self.model)
+        return [*(judged(p, self.accept_truncated) for p in portions), *[None] * (count - len(choices))]
+
+
+_BOUNDING = frozenset({"max_tokens", "max_completion_tokens", "n", "service_tier", "response_format", "tools"})
+
+
+def _is_local(params: Mapping[str, Any]) -> bool:
+    """Whether the model runs in this process."""
+    return (
+        str(params.get("model")).startswith(f"{LOCAL_PROVIDER}/") or params.get("custom_llm_provider") == LOCAL_PROVIDER
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _provider(model: str, named: str | None, api_base: str | None) -> str:
+    try:
+        return litellm.get_llm_provider(model=model, custom_llm_provider=named, api_base=api_base)[1]
+    except litellm.BadRequestError:
+        return named or model.partition("/")[0]  # the call itself will say what is wrong
 
 
 def _takes_n(params: Mapping[str, Any]) -> bool:
@@ -172,59 +297,3 @@ def _takes_n(params: Mapping[str, Any]) -> bool:
     if provider == LOCAL_PROVIDER:
         return False  # the engine shares prompts anyway, and keeps each particle's own seed
     return "n" in (litellm.get_supported_openai_params(model=model, custom_llm_provider=provider) or ())
-
-
-def _split(result: ChatResult, choices: Sequence[ChatGeneration], model: str) -> list[ChatResult]:
-    """A result for each choice with its share of the usage; the first one carries the prompt."""
-    first = choices[0].message
-    usage = first.usage_metadata if isinstance(first, AIMessage) else None
-    outputs = inputs = [0] * len(choices)
-    if usage is not None:
-        inputs = [usage["input_tokens"]] + [0] * (len(choices) - 1)
-        outputs = share(usage["output_tokens"], [_length(choice) for choice in choices])
-    costs = _split_cost(first.response_metadata.get("response_cost"), inputs, outputs, model)
-    results = []
-    for i, choice in enumerate(choices):
-        metadata = {k: v for k, v in choice.message.response_metadata.items() if k != "response_cost"}
-        if costs is not None:
-            metadata["response_cost"] = costs[i]
-        update: dict[str, Any] = {"response_metadata": metadata}
-        counts = {"input_tokens": inputs[i], "output_tokens": outputs[i]}
-        counts["total_tokens"] = inputs[i] + outputs[i]
-        if usage is not None:
-            details = {k: v for k, v in usage.items() if k.endswith("_details")} if i == 0 else {}
-            update["usage_metadata"] = {**details, **counts}
-        message = choice.message.model_copy(update=update)
-        token_usage = {
-            "prompt_tokens": inputs[i],
-            "completion_tokens": outputs[i],
-            "total_tokens": inputs[i] + outputs[i],
-        }
-        results.append(
-            ChatResult(
-                generations=[ChatGeneration(message=message, generation_info=choice.generation_info)],
-                llm_output={**(result.llm_output or {}), "token_usage": token_usage},
-            )
-        )
-    return results
-
-
-def _length(choice: ChatGeneration) -> int:
-    """How much a choice wrote, in characters, tool calls included."""
-    message = choice.message
-    calls = message.tool_calls if isinstance(message, AIMessage) else []
-    return len(str(message.content)) + sum(len(c["name"]) + len(json.dumps(c["args"])) for c in calls) + 1
-
-
-def _split_cost(cost: float | None, inputs: list[int], outputs: list[int], model: str) -> list[float] | None:
-    """Shares of one request's price that add up to it, by list price where known, else by tokens."""
-    if cost is None:
-        return None
-    listed = [price(model, i, o) for i, o in zip(inputs, outputs, strict=True)]
-    known = [p for p in listed if p is not None]
-    weights: Sequence[float] = (
-        known if len(known) == len(listed) and sum(known) > 0 else [i + o for i, o in zip(inputs, outputs, strict=True)]
-    )
-    mass = sum(weights) or 1
-    costs = [cost * w / mass for w in weights[:-1]]
-    return [*costs, cost - sum(costs)]

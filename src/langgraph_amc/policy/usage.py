@@ -25,7 +25,10 @@ from langgraph_amc.trajectories.types import Usage
 LOCAL_PROVIDER = "amc-local"
 """Prefix of models served from this process, which cost nothing per token."""
 
-Price = Callable[[str, int, int], float | None]
+_USAGE_KEYS = ("token_usage", "usage", "usage_metadata")
+"""Where models without usage metadata leave their counts."""
+
+Pricing = Callable[[str, int, int], float | None]
 """``(model, input tokens, output tokens) -> US dollars``, or ``None`` where the price is unknown."""
 
 
@@ -39,7 +42,7 @@ def price(model: str, input_tokens: int, output_tokens: int, cached_tokens: int 
     """
     if model.startswith(f"{LOCAL_PROVIDER}/"):
         return 0.0
-    table = _price_table()
+    table = price_table()
     row = table.get(model) or table.get(model.partition("/")[2])
     if row is None or "input_cost_per_token" not in row or "output_cost_per_token" not in row:
         return None
@@ -54,7 +57,8 @@ def price(model: str, input_tokens: int, output_tokens: int, cached_tokens: int 
 
 
 @functools.cache
-def _price_table() -> Mapping[str, Mapping[str, Any]]:
+def price_table() -> Mapping[str, Mapping[str, Any]]:
+    """LiteLLM's table of models: prices, longest answers."""
     # Read as data: importing litellm takes seconds, and this runs inside a callback.
     spec = importlib.util.find_spec("litellm")
     if spec is None or spec.origin is None:
@@ -69,16 +73,14 @@ class UsageCallback(BaseCallbackHandler):
     Parameters
     ----------
     price: overrides the price of models that do not report their cost.
-    on_usage: called with the usage of each finished call, for example ``ledger.recorder("p0")``.
     """
 
     # In the calling thread: a hop to an executor per event costs more than the handler.
     run_inline = True
 
-    def __init__(self, price: Price | None = None, on_usage: Callable[[Usage], object] | None = None) -> None:
+    def __init__(self, price: Pricing | None = None) -> None:
         super().__init__()
         self._price = price
-        self._on_usage = on_usage
         self._lock = threading.Lock()
         self._usage = Usage()
         self._models: dict[UUID, str] = {}
@@ -104,11 +106,9 @@ class UsageCallback(BaseCallbackHandler):
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         with self._lock:
             started_as = self._models.pop(run_id, None)
-        used = _usage_of(response, started_as, self._price)
+        used = usage_of(response, started_as, self._price)
         with self._lock:
             self._usage = self._usage + used
-        if self._on_usage is not None:
-            self._on_usage(used)
 
     def _start(self, run_id: UUID, metadata: Mapping[str, Any] | None) -> None:
         model = (metadata or {}).get("ls_model_name")
@@ -117,8 +117,8 @@ class UsageCallback(BaseCallbackHandler):
                 self._models[run_id] = model
 
 
-def _usage_of(response: LLMResult, started_as: str | None, own_price: Price | None) -> Usage:
-    """Usage of one finished call."""
+def usage_of(response: LLMResult, started_as: str | None, own_price: Pricing | None = None) -> Usage:
+    """Usage of one finished call; what the model does not report counts as no tokens (see `is_reported`)."""
     generation = response.generations[0][0] if response.generations and response.generations[0] else None
     message = generation.message if isinstance(generation, ChatGeneration) else None
     metadata = (message.response_metadata if message is not None else None) or {}
@@ -142,8 +142,24 @@ def _usage_of(response: LLMResult, started_as: str | None, own_price: Price | No
     return Usage(1, input_tokens, output_tokens, cost)
 
 
+def is_reported(response: LLMResult) -> bool:
+    """Whether an answer says what it used."""
+    generation = response.generations[0][0] if response.generations and response.generations[0] else None
+    message = generation.message if isinstance(generation, ChatGeneration) else None
+    if isinstance(message, AIMessage) and message.usage_metadata is not None:
+        return True
+    info = (generation.generation_info if generation is not None else None) or {}
+    return any(holder.get(key) for holder in (info, response.llm_output or {}) for key in _USAGE_KEYS)
+
+
+def cached_tokens(response: LLMResult) -> int:
+    """How many of an answer's input tokens were read from the provider's cache."""
+    generation = response.generations[0][0] if response.generations and response.generations[0] else None
+    return _tokens(generation.message, {}, {})[1] if isinstance(generation, ChatGeneration) else 0
+
+
 def _cost(
-    names: list[str], input_tokens: int, output_tokens: int, cached: int, own_price: Price | None
+    names: list[str], input_tokens: int, output_tokens: int, cached: int, own_price: Pricing | None
 ) -> float | None:
     for name in names:
         found = own_price(name, input_tokens, output_tokens) if own_price is not None else None
@@ -166,7 +182,7 @@ def _tokens(message: Any, info: Mapping[str, Any], output: Mapping[str, Any]) ->
         }
         return counts, details.get("cache_read") or 0
     for holder in (info, output):
-        raw = holder.get("token_usage") or holder.get("usage") or holder.get("usage_metadata")
+        raw = next((found for key in _USAGE_KEYS if (found := holder.get(key))), None)
         if raw:
             raw = raw if isinstance(raw, Mapping) else raw.model_dump()
             return {

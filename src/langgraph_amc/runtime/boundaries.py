@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.outputs import LLMResult
+from langchain_core.runnables.config import var_child_runnable_config
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.usage import UsageCallback
+from langgraph_amc.trajectories.types import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ def as_boundary(spec: str | Sequence[str] | Boundary | None, nodes: Mapping[str,
     return before(*names)
 
 
+SERVER_STATE = ("previous_response_id", "use_previous_response_id", "conversation", "conversation_id", "container")
+"""Arguments by which models continue what a provider keeps: responses, conversations, sandboxes."""
+
+
 class ModelCalls(UsageCallback):
     """Counts a particle's usage and notes which top-level nodes call a model, and how.
 
@@ -95,6 +101,14 @@ class ModelCalls(UsageCallback):
         self.parameters: dict[str, Any] = {}
         self.cached = False
         """Whether an answer came from a cache of LangChain's."""
+        self.threads: dict[str, str] = {}
+        """Thread ids of the graphs models were called in, each with the node that did."""
+        self.server_state: frozenset[str] = frozenset()
+        """Arguments of model calls that name a conversation kept on a server."""
+
+    def take_back(self, usage: Usage, nodes: frozenset[str], parameters: Mapping[str, Any]) -> None:
+        """Go on from where a journal left off."""
+        self._usage, self.nodes, self.parameters = usage, nodes, dict(parameters)
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
         self._note(kwargs)
@@ -113,7 +127,13 @@ class ModelCalls(UsageCallback):
         ns = metadata.get("langgraph_checkpoint_ns") or metadata.get("langgraph_node") or ""
         if name := str(ns).split("|")[0].split(":")[0]:
             self.nodes |= {name}
+        # the metadata's thread id is that of the outermost graph
+        innermost = (var_child_runnable_config.get() or {}).get("configurable") or {}
+        if thread := innermost.get("thread_id"):
+            self.threads.setdefault(str(thread), str(metadata.get("langgraph_node", "")))
         parameters = kwargs.get("invocation_params") or {}
+        nested = (parameters.get(name) or {} for name in ("model_kwargs", "extra_body"))
+        self.server_state |= {name for given in (parameters, *nested) for name in SERVER_STATE if given.get(name)}
         self.parameters = {k: parameters[k] for k in ("temperature", "seed", "model") if k in parameters}
 
 

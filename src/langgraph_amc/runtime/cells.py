@@ -53,8 +53,8 @@ Cell = Packed | Shared | MessageList
 
 def freeze(value: Any) -> Packed | Shared:
     """A cell holding a private copy of ``value`` (or the value itself where it cannot be copied)."""
-    if type(value) in ATOMS:
-        return Shared(value)
+    if type(value) in ATOMS or isinstance(value, BaseException):
+        return Shared(value)  # exceptions with an __init__ of their own can be pickled, and then not be read
     try:
         return Packed(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
     except Exception:  # pickle raises whatever a value's __reduce__ raises

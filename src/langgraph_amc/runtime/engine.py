@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import inspect
 import sys
 import time
@@ -49,8 +50,11 @@ class Engine(Protocol):
         """End a held run at its super-step edge, without an error in its trace."""
         ...
 
-    async def gather(self, jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-        """Run all at once; the first error is raised after the others have ended."""
+    async def gather(self, jobs: Iterable[Coroutine[Any, Any, None]], deadline: float | None = None) -> None:
+        """Run all at once; the first error is raised after the others have ended.
+
+        At the deadline (`time.monotonic`) those that can be are broken off; nothing is raised for them.
+        """
         ...
 
     async def saved(self, saver: ParticleSaver, thread_id: str, checkpoint_id: str) -> None:
@@ -58,6 +62,10 @@ class Engine(Protocol):
         ...
 
     async def load(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> CheckpointTuple | None: ...
+
+    async def state(self, app: Any, saver: BaseCheckpointSaver, thread_id: str) -> Any:
+        """Values of the state channels at the newest checkpoint of ``saver``."""
+        ...
 
     async def put(self, saver: BaseCheckpointSaver, *args: Any) -> None: ...
 
@@ -71,10 +79,18 @@ class Engine(Protocol):
 
 
 class AsyncEngine:
-    """On the running event loop."""
+    """On the running event loop.
+
+    Parameters
+    ----------
+    patient: on cancellation, let every particle reach its next super-step edge; if not, all are cancelled at once.
+    """
 
     is_async = True
-    stopping = False  # tasks are cancelled instead
+
+    def __init__(self, *, patient: bool = False) -> None:
+        self.patient = patient
+        self.stopping = False
 
     def open(self, app: Any, input: Any, config: RunnableConfig, options: Mapping[str, Any]) -> Any:
         return app.astream(input, config, **options).__aiter__()
@@ -95,13 +111,27 @@ class AsyncEngine:
         finally:
             await run.aclose()
 
-    async def gather(self, jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    async def gather(self, jobs: Iterable[Coroutine[Any, Any, None]], deadline: float | None = None) -> None:
         todo = list(jobs)
-        if len(todo) == 1:
-            return [await todo[0]]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(job) for job in todo]
-        return [task.result() for task in tasks]
+        if len(todo) == 1 and deadline is None and not self.patient:
+            await todo[0]
+            return
+        tasks = [asyncio.create_task(job) for job in todo]
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_EXCEPTION)
+        except asyncio.CancelledError:
+            if self.patient:
+                self.stopping = True
+                await asyncio.wait(tasks)
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+                raise result
 
     async def saved(self, saver: ParticleSaver, thread_id: str, checkpoint_id: str) -> None:
         for turn in range(int(SAVE_TIMEOUT * 1000)):
@@ -112,6 +142,10 @@ class AsyncEngine:
 
     async def load(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> CheckpointTuple | None:
         return await saver.aget_tuple(config)
+
+    async def state(self, app: Any, saver: BaseCheckpointSaver, thread_id: str) -> Any:
+        snapshot = await _with_saver(app, saver).aget_state({"configurable": {"thread_id": thread_id}})
+        return snapshot.values
 
     async def put(self, saver: BaseCheckpointSaver, *args: Any) -> None:
         await saver.aput(*args)
@@ -154,12 +188,16 @@ class Owned(AsyncIterator[T]):
 
 
 class ThreadEngine:
-    """Without an event loop: one thread per particle, sized to the population."""
+    """Without an event loop: one thread per particle, sized to the population.
+
+    ``apart``: never the caller's own thread, whose Ctrl-C would else wait for tasks that are held.
+    """
 
     is_async = False
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, *, apart: bool = False) -> None:
         self.threads = threads
+        self._apart = apart
         self.stopping = False
 
     def open(self, app: Any, input: Any, config: RunnableConfig, options: Mapping[str, Any]) -> Any:
@@ -184,10 +222,11 @@ class ThreadEngine:
         finally:
             run.close()
 
-    async def gather(self, jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    async def gather(self, jobs: Iterable[Coroutine[Any, Any, None]], deadline: float | None = None) -> None:
         todo = list(jobs)
-        if len(todo) == 1:
-            return [complete(todo[0])]
+        if len(todo) == 1 and not self._apart:
+            complete(todo[0])
+            return
         with ThreadPoolExecutor(self.threads, thread_name_prefix="amc-particle") as pool:
             try:
                 futures = [pool.submit(contextvars.copy_context().run, complete, job) for job in todo]
@@ -199,7 +238,8 @@ class ThreadEngine:
                     if inspect.getcoroutinestate(job) == inspect.CORO_CREATED:
                         job.close()
                 raise
-        return [future.result() for future in futures]
+        for future in futures:
+            future.result()
 
     async def saved(self, saver: ParticleSaver, thread_id: str, checkpoint_id: str) -> None:
         if not saver.wait_saved(thread_id, checkpoint_id, SAVE_TIMEOUT):
@@ -207,6 +247,9 @@ class ThreadEngine:
 
     async def load(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> CheckpointTuple | None:
         return saver.get_tuple(config)
+
+    async def state(self, app: Any, saver: BaseCheckpointSaver, thread_id: str) -> Any:
+        return _with_saver(app, saver).get_state({"configurable": {"thread_id": thread_id}}).values
 
     async def put(self, saver: BaseCheckpointSaver, *args: Any) -> None:
         saver.put(*args)
@@ -227,6 +270,12 @@ class ThreadEngine:
                 "or give a synchronous function"
             )
         return result
+
+
+def _with_saver(app: Any, saver: BaseCheckpointSaver) -> Any:
+    app = copy.copy(app)
+    app.checkpointer = saver
+    return app
 
 
 def complete(job: Awaitable[T]) -> T:

@@ -1,15 +1,11 @@
-"""What particles would share by accident: the store, and the cache of language model answers."""
+"""What particles would share by accident: the store."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from langchain_core.caches import BaseCache
-from langchain_core.globals import get_llm_cache, set_llm_cache
 from langgraph.store.base import (
     BaseStore,
     GetOp,
@@ -22,7 +18,6 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from langgraph_amc.context import current_particle
 from langgraph_amc.runtime.cells import freeze
 
 Address = tuple[tuple[str, ...], str]
@@ -52,6 +47,14 @@ class OverlayStore(BaseStore):
     def uncommitted(self) -> list[PutOp]:
         """Writes to hand to the base store when this particle has been selected."""
         return [op for op, _ in self._writes.values()]
+
+    def pending(self) -> list[tuple[PutOp, datetime]]:
+        """The same with their times, for `take_back`."""
+        return list(self._writes.values())
+
+    def take_back(self, writes: Iterable[tuple[PutOp, datetime]]) -> None:
+        """Have these uncommitted writes."""
+        self._writes = {(op.namespace, op.key): (op, when) for op, when in writes}
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = list(ops)
@@ -137,54 +140,3 @@ def _matches(condition: Any, namespace: tuple[str, ...]) -> bool:
     path = tuple(condition.path)
     part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[-len(path) :]
     return len(part) == len(path) and all(p in ("*", q) for p, q in zip(path, part, strict=True))
-
-
-class SaltedCache(BaseCache):
-    """A language model cache in which every particle has keys of its own; unchanged outside AMC."""
-
-    def __init__(self, inner: BaseCache) -> None:
-        self.inner = inner
-
-    def lookup(self, prompt: str, llm_string: str) -> Any:
-        return self.inner.lookup(prompt, _salted(llm_string))
-
-    def update(self, prompt: str, llm_string: str, return_val: Any) -> None:
-        self.inner.update(prompt, _salted(llm_string), return_val)
-
-    async def alookup(self, prompt: str, llm_string: str) -> Any:
-        return await self.inner.alookup(prompt, _salted(llm_string))
-
-    async def aupdate(self, prompt: str, llm_string: str, return_val: Any) -> None:
-        await self.inner.aupdate(prompt, _salted(llm_string), return_val)
-
-    def clear(self, **kwargs: Any) -> None:
-        self.inner.clear(**kwargs)
-
-
-def _salted(llm_string: str) -> str:
-    particle = current_particle.get()
-    # the seed, not the run id: a run that is repeated under its seed finds its own answers again
-    return llm_string if particle is None else f"{llm_string}|amc:{particle.seed}:{particle.particle}"
-
-
-_salting = threading.Lock()
-_users = 0
-
-
-@contextmanager
-def salted_llm_cache() -> Iterator[None]:
-    """Salt LangChain's global cache, if there is one, while any AMC run is active."""
-    global _users
-    with _salting:
-        cache = get_llm_cache()
-        if cache is not None and not isinstance(cache, SaltedCache):
-            set_llm_cache(SaltedCache(cache))
-        _users += 1
-    try:
-        yield
-    finally:
-        with _salting:
-            _users -= 1
-            cache = get_llm_cache()
-            if _users == 0 and isinstance(cache, SaltedCache):
-                set_llm_cache(cache.inner)

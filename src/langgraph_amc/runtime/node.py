@@ -24,7 +24,8 @@ class AMCNode(Runnable[Any, Any]):
         are dropped, as for a subgraph node).
     settings: as for `wrap`.
 
-    An interrupt of the winner raises NestedInterruptError: put `wrap` around the outer graph for those.
+    With a checkpointer in the graph around, the winner's interrupts go outward and ``Command(resume=…)`` there
+    continues it, as for a subgraph; without one they raise NestedInterruptError.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class AMCNode(Runnable[Any, Any]):
         **settings: Any,
     ) -> None:
         self.app = wrap(subgraph, **settings)
+        self.app._amc_whole = True  # type: ignore[attr-defined]
         self.name = subgraph.get_name()
         self._to_inner = to_inner
         self._to_outer = to_outer

@@ -9,96 +9,29 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
-from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.errors import ParentCommand
-from langgraph.types import All, Command
+from langgraph.types import Command
 
-from langgraph_amc.context import ParticleContext, current_boundary, current_particle
-from langgraph_amc.runtime.boundaries import Boundary, Edge, ModelCalls, before_model
-from langgraph_amc.runtime.engine import Engine
+from langgraph_amc.context import current_boundary, current_particle
+from langgraph_amc.errors import RunStoppedError
+from langgraph_amc.policy.budget import BudgetExceededError
+from langgraph_amc.runtime.boundaries import Edge, ModelCalls, before_model
+from langgraph_amc.runtime.effects import EffectScope, HeldEffect, current_effects
+from langgraph_amc.runtime.gate import KNOCK, GatedSaver, gated_call
+from langgraph_amc.runtime.inside import Reentry, leave, state_inside, steps_used
 from langgraph_amc.runtime.isolation import OverlayStore
+from langgraph_amc.runtime.launch import Event, Launch, StepsLeft, as_emitted, charged, parse_event
 from langgraph_amc.runtime.record import Record
 from langgraph_amc.runtime.saver import ParticleSaver
-from langgraph_amc.trajectories.transcript import Transcript, TranscriptBuilder
 from langgraph_amc.trajectories.types import Status
-
-MODES = ("checkpoints", "updates", "values")
-"""Stream modes the runtime itself needs."""
-
-Event = tuple[tuple[str, ...], str, Any, Any]
-"""(namespace, mode, payload, the event as LangGraph emitted it)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What all particles of one run have in common."""
-
-    app: Any
-    engine: Engine
-    config: RunnableConfig
-    thread_id: str
-    options: Mapping[str, Any]
-    """Keyword arguments of ``stream``/``astream``, stream modes included."""
-    alone: bool
-    """A single particle of an app that has a saver is a plain run: it needs no copy of anything."""
-    kept_modes: frozenset[str]
-    boundary: Boundary
-    transcript: Transcript | None
-    needs_text: bool
-    recursion_limit: int
-    start_id: str | None
-    base_step: int
-    """Id and super-step number of the checkpoint the run starts from; None and -2 on a fresh thread."""
-    interrupt_before: All | frozenset[str]
-    interrupt_after: All | frozenset[str]
-    untracked: frozenset[str]
-    seed: int
-    identity: Callable[[str], ParticleContext]
-
-    def first_record(self, state: Any) -> Record:
-        """The record of a run that has only its first state."""
-        builder = None if self.transcript is None else TranscriptBuilder(self.transcript)
-        return Record(builder, needed=self.needs_text).extend(state)
-
-    def stops_at(self, edge: Edge) -> bool:
-        """Whether a static breakpoint ends the run at this edge."""
-        before, after = self.interrupt_before, self.interrupt_after
-        return bool(
-            (edge.next if before == "*" else not frozenset(before).isdisjoint(edge.next))
-            or (edge.ran if after == "*" else not frozenset(after).isdisjoint(edge.ran))
-        )
-
-
-class StepsLeft(int):
-    """A recursion limit for a clone, which enters in the middle of a run.
-
-    LangGraph finds the last step as ``step + limit + 1``, where ``step`` is the one it enters at, and hands
-    the limit on to subgraphs, which count from their own beginning. So the first to add, the clone itself,
-    gets what is left of the limit, and everybody else the limit.
-    """
-
-    _used: int
-
-    def __new__(cls, limit: int, used: int) -> StepsLeft:
-        left = super().__new__(cls, limit)
-        left._used = used
-        return left
-
-    def __radd__(self, step: int) -> int:
-        used, self._used = self._used, 0
-        return step + int(self) - used
-
-
-def untracked_channels(app: Any) -> frozenset[str]:
-    """Channels that no checkpoint holds, so that a clone must be handed them."""
-    return frozenset(name for name, channel in app.channels.items() if isinstance(channel, UntrackedValue))
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +43,7 @@ class Particle:
     saver: ParticleSaver
     store: OverlayStore | None
     input: Any
+    effects: EffectScope | None = None
     parent: Particle | None = None
     forked_at: int | None = None
 
@@ -139,7 +73,13 @@ class Particle:
     _next: tuple[str, ...] = ()
     _moved: bool = False
     """Whether a super-step has ended since the last segment was closed."""
+    _resumes: bool = False
+    """Whether a re-entry has to finish a super-step that was interrupted, subgraphs included."""
     _segment: list[Event] = field(default_factory=list)
+    _reentry: Reentry | None = None
+    """Set while a clone finishes a super-step that its parent has shown a part of."""
+    _edge: int = 0
+    """Where in the segment the super-step under way begins."""
 
     @property
     def done(self) -> bool:
@@ -149,6 +89,11 @@ class Particle:
     def observed(self) -> float:
         """Cumulative reward observed so far, the outcome included once it is known."""
         return math.fsum(self.record.rewards) + (self.outcome or 0.0)
+
+    @property
+    def held(self) -> tuple[HeldEffect, ...]:
+        """Effects this particle has paused before."""
+        return self.effects.held if self.effects is not None and self.status == "interrupted" else ()
 
     def fork(self, name: str) -> Particle:
         """A clone that stands at the same edge; O(1) in history."""
@@ -164,6 +109,7 @@ class Particle:
             saver,
             None if self.store is None else self.store.fork(),
             self._reentry_input(),
+            None if self.effects is None else self.effects.fork(name),
             parent=self,
             forked_at=self.boundary,
             boundary=self.boundary,
@@ -179,21 +125,46 @@ class Particle:
             _ran=self._ran,
         )
 
+    def release(self) -> None:
+        """Go on from a pause before effects, which may happen now."""
+        assert self.effects is not None
+        head = self.saver.head(self.launch.thread_id)
+        assert head is not None
+        self.effects.release()
+        *earlier, last = self.lineage
+        # what finished tasks of the interrupted super-step had shown is shown again on re-entry
+        kept = last[: self._edge] + tuple(e for e in last[self._edge :] if e[1] in ("messages", "custom"))
+        self.lineage = (*earlier, kept)
+        self.status, self.interrupts, self._next, self._ran = None, (), (), ()
+        self.input, self._entry, self._resumes = self._reentry_input(), head.id, True
+
+    @property
+    def started(self) -> bool:
+        """Whether it has passed boundary 0."""
+        return self._started
+
+    @property
+    def ran(self) -> tuple[str, ...]:
+        """Nodes that have run since the last edge."""
+        return self._ran
+
+    def restore(self, state: Any, output: Any, *, started: bool, ran: tuple[str, ...]) -> None:
+        """Take up a run that a journal brings back, at its last boundary or its end."""
+        head = self.saver.head(self.launch.thread_id)
+        self.state, self.output, self._started, self._ran = state, output, started, ran
+        if self.done:
+            event = ((), "values", output, as_emitted("values", output, self.launch.options))
+            self.lineage = ((event,),) if output is not None else ()
+        elif head is not None and self.boundary > 0:
+            self.input, self._entry = self._reentry_input(), head.id
+
     async def advance(self, until: int | None) -> None:
         """Run on to boundary ``until`` (``None``: to the end)."""
-        token = current_particle.set(self.launch.identity(self.name))
-        boundary = current_boundary.set(self.boundary)
-        # what the graph around the call hands on is in the launch's config already
-        around = var_child_runnable_config.set(None)
         engine = self.launch.engine
-        try:
+        with self._identified():
             while not self.done and not engine.stopping and (until is None or self.boundary < until):
                 current_boundary.set(self.boundary)
                 await self._to_next_edge()
-        finally:
-            current_boundary.reset(boundary)
-            var_child_runnable_config.reset(around)
-            current_particle.reset(token)
 
     async def prune(self) -> None:
         """End this particle where it stands; its trace shows a clean end."""
@@ -201,9 +172,36 @@ class Particle:
             self.status = "pruned"
         if self._run is not None:
             run, self._run = self._run, None
+            if (gated := self._gated) is not None and gated.gate.held:
+                await leave(gated, self.launch.engine, run)
+            await self.launch.engine.close(run)
+
+    async def stop(self, error: BudgetExceededError) -> None:
+        """End this particle where it stands, because there is nothing left to go on with."""
+        run, self.error = self._run, error
+        self._segment = self._segment[: self._edge]
+        self._end("truncated")
+        if run is not None:
             await self.launch.engine.close(run)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _identified(self) -> Iterator[None]:
+        """Nodes, tools and models can tell in which particle they run."""
+        token = current_particle.set(self.launch.identity(self.name))
+        boundary = current_boundary.set(self.boundary)
+        effects = current_effects.set(self.effects)
+        # what the graph around the call hands on is in the launch's config already
+        around = var_child_runnable_config.set(None)
+        try:
+            with charged(self.launch.account):
+                yield
+        finally:
+            var_child_runnable_config.reset(around)
+            current_effects.reset(effects)
+            current_boundary.reset(boundary)
+            current_particle.reset(token)
 
     def _open(self) -> Any:
         launch = self.launch
@@ -215,16 +213,28 @@ class Particle:
         app.cache = None
         if self.store is not None:
             app.store = self.store
+        options = launch.options
+        inside = {}
+        if (gated := self._gated) is not None:
+            config, options = gated_call(config, options, launch.engine.is_async)
+            inside = gated.inside(launch.thread_id)
+            self._resumes |= bool(inside)
         head = self.saver.head(launch.thread_id)
         if self._entry is not None and head is not None:
-            config["recursion_limit"] = StepsLeft(launch.recursion_limit, head.metadata["step"] - launch.base_step)
+            used = head.metadata["step"] - launch.base_step
+            config["recursion_limit"] = StepsLeft(launch.recursion_limit, used, steps_used(inside))
+            self._reentry = Reentry(head, inside, self._ran) if inside else None
             configurable = {k: v for k, v in launch.config["configurable"].items() if k != "checkpoint_id"}
-            if self.input is None:
+            if self.input is None and not self._resumes:
                 # a clone goes on, it does not resume: a subgraph with a memory of its own would otherwise
                 # ignore the input it is about to get
                 configurable["__pregel_resuming"] = False
             config["configurable"] = configurable
-        return launch.engine.open(app, self.input, config, launch.options)
+        return launch.engine.open(app, self.input, config, options)
+
+    @property
+    def _gated(self) -> GatedSaver | None:
+        return self.saver if isinstance(self.saver, GatedSaver) else None
 
     def _reentry_input(self) -> Any:
         if not self.launch.untracked or not isinstance(self.state, Mapping):
@@ -233,30 +243,42 @@ class Particle:
         return Command(update=carried) if carried else None
 
     async def _to_next_edge(self) -> None:
-        engine = self.launch.engine
+        engine, gated = self.launch.engine, self._gated
         try:
             if self._run is None:
                 self._run = self._open()
+            elif gated is not None:
+                gated.gate.open()
             while True:
                 raw = await engine.next(self._run)
-                ns, mode, payload = _parse(raw)
-                if mode == "checkpoints" and not ns:
+                event = parse_event(raw)
+                ns, mode, payload, _ = event
+                if payload is KNOCK:
+                    if gated is not None and self._at_gate(gated):
+                        return
+                elif mode == "checkpoints" and not ns:
                     if self._entry is not None:
                         if payload["config"]["configurable"]["checkpoint_id"] != self._entry:
                             continue
                         self._entry = None
+                        self.state = payload["values"]
                         continue
-                    self._keep((ns, mode, payload, raw))
+                    self._keep(event)
                     if await self._at_edge(payload):
                         return
-                elif self._entry is None:
+                elif self._entry is None and (self._reentry is None or not self._reentry.repeats(event)):
                     self._see(ns, mode, payload)
-                    self._keep((ns, mode, payload, raw))
+                    self._keep(event)
         except StopAsyncIteration:
             self._end("interrupted" if self.interrupts or self._next else "finished")
         except ParentCommand as bubble:
             self.command = bubble.args[0]
             self._end("finished")
+        except BudgetExceededError as error:
+            self.error = error
+            self._end("truncated")
+        except RunStoppedError:
+            raise
         except Exception as error:
             self.error = error
             self._end("failed")
@@ -281,6 +303,9 @@ class Particle:
         """Book the super-step that just ended; ``True`` where the particle has to be held."""
         launch = self.launch
         self.state, self.step, self._moved = payload["values"], payload["metadata"]["step"], True
+        self._edge, self._resumes, self._reentry = len(self._segment), False, None
+        if self.effects is not None:
+            self.effects.at_step(self.step)
         edge = Edge(self.step, tuple(payload["next"]), self._ran, self.calls.nodes, self.state)
         self._ran, self._next = (), edge.next
         checkpoint_id = payload["config"]["configurable"]["checkpoint_id"]
@@ -304,24 +329,54 @@ class Particle:
             return False
         self._cut()
         self.boundary += 1
+        self._tell()
+        return True
+
+    def _at_gate(self, gated: GatedSaver) -> bool:
+        """Book that something inside a subgraph is held; ``True`` where everything is and the particle stays so."""
+        launch = self.launch
+        if not gated.gate.heard() or not gated.is_quiet(launch.thread_id):
+            return False
+        state = state_inside(gated, launch.thread_id, self.state, self.record, launch.transcript)
+        if not self._started:
+            self._first(state)
+            self._started = True
+            gated.gate.open()
+            return False
+        self._cut(state)
+        self.boundary += 1
+        self._tell()
         return True
 
     def _first(self, state: Any) -> None:
         self.record, self._moved = self.launch.first_record(state), False
 
-    def _cut(self) -> None:
-        """Close the current segment: stream events, transcript and step reward."""
+    def _cut(self, inside: Any = None) -> None:
+        """Close the current segment: stream events, transcript and step reward.
+
+        ``inside``: the state where the particle stands inside subgraphs.
+        """
         self.lineage = (*self.lineage, tuple(self._segment))
-        self._segment = []
-        if self.record.empty:
+        self._segment, self._edge = [], 0
+        if inside is not None:
+            self.record, self._moved = self.record.extend(inside), False
+        elif self.record.empty:
             if self.state is not None:  # None: it failed before its first state
                 self._first(self.state)
         elif self._moved:
             self.record, self._moved = self.record.extend(self.state), False
 
     def _end(self, status: Status) -> None:
+        edge, segments = self._edge, len(self.record.segments)
         self._cut()
-        self.status, self._run = status, None
+        self.status, self._run, self._edge = status, None, edge
+        if self.held and len(self.record.segments) > segments:
+            self.boundary += 1  # a pause is a point of comparison of its own
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.launch.keeper is not None:
+            self.launch.keeper.particle(self)
 
 
 def _with_handler(config: RunnableConfig, handler: BaseCallbackHandler) -> Any:
@@ -331,12 +386,3 @@ def _with_handler(config: RunnableConfig, handler: BaseCallbackHandler) -> Any:
         manager.add_handler(handler, inherit=True)
         return manager
     return [*(callbacks or ()), handler]
-
-
-def _parse(raw: Any) -> tuple[tuple[str, ...], str, Any]:
-    """Namespace, mode and payload of an event in either of LangGraph's stream formats."""
-    if isinstance(raw, dict):
-        return tuple(raw["ns"]), raw["type"], raw["data"]
-    if len(raw) == 3:
-        return tuple(raw[0]), raw[1], raw[2]
-    return (), raw[0], raw[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +12,15 @@ import numpy as np
 
 from langgraph_amc.context import ParticleContext
 from langgraph_amc.errors import AMCError
-from langgraph_amc.runtime.cells import Packed, freeze
+from langgraph_amc.runtime.cells import Packed, Shared, freeze
+from langgraph_amc.runtime.effects import EffectRules, EffectScope
 from langgraph_amc.runtime.isolation import OverlayStore
-from langgraph_amc.runtime.particle import Event, Launch, Particle
+from langgraph_amc.runtime.launch import Launch, charged
+from langgraph_amc.runtime.outbox import MemoryOutbox, Outbox
+from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.record import messages_of
 from langgraph_amc.runtime.saver import ParticleSaver
-from langgraph_amc.smc import Arrival
+from langgraph_amc.smc import Arrival, FilterState
 from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction
 from langgraph_amc.tasks.task import Task
 from langgraph_amc.value.protocol import FloatArray
@@ -55,30 +59,78 @@ class AppPopulation:
     score_states: Scorer | None
     reward: RewardFunction | None
     task: Task | None
+    effects: EffectRules | None = None
+    """``None`` where tools have no policies."""
+    outbox: Outbox = field(default_factory=MemoryOutbox)
     candidates: list[Particle] = field(default_factory=list)
     """Every particle that was not pruned, in order of birth."""
     born: list[Particle] = field(default_factory=list)
     unrewarded: list[str] = field(default_factory=list)
     """Why rewards are missing."""
-    emitted: int = 0
     _names: int = 0
+    _frozen: Packed | Shared | None = None
 
     async def start(self, n: int) -> Sequence[Particle]:
-        # each particle owns its input: add_messages and nodes write into what they are given
-        frozen = None if self.launch.alone else freeze(self.input)
         for _ in range(n):
-            own = frozen.thaw() if isinstance(frozen, Packed) else self.input
             store = None if self.store is None else OverlayStore(self.store)
-            self._add(Particle(self.launch, self._name(), self.root.fork(), store, own))
+            name = self._name()
+            effects = self.scope(name)
+            if effects is not None and n == 1:
+                effects.release_all()  # nobody to choose among
+            self._add(Particle(self.launch, name, self.root.fork(), store, self.own_input(), effects))
         return list(self.candidates)
+
+    def scope(self, name: str, state: dict[str, Any] | None = None) -> EffectScope | None:
+        """The effects of a founder, or of a particle that a journal brings back."""
+        if self.effects is None:
+            return None
+        run_id = self.launch.identity(name).run_id
+        if state is None:
+            return EffectScope(self.effects, run_id, name, self.outbox)
+        return EffectScope.restored(self.effects, run_id, name, self.outbox, state)
+
+    def own_input(self) -> Any:
+        """The input for one particle: add_messages and nodes write into what they are given."""
+        if self.launch.alone:
+            return self.input
+        if self._frozen is None:
+            self._frozen = freeze(self.input)
+        return self._frozen.thaw()
+
+    def take_back(self, particles: Sequence[Particle]) -> None:
+        """Take up particles that a journal brings back, in order of birth."""
+        self.born = list(particles)
+        self.candidates = [p for p in particles if p.status != "pruned"]
+        self._names = len(particles)
+
+    async def only(self, chosen: Particle) -> None:
+        """Give up everybody else."""
+        for particle in [p for p in self.candidates if p is not chosen]:
+            await self.drop(particle)
+        self.candidates = [chosen]
+
+    async def next_generation(self, winner: Particle, n: int) -> FilterState[Particle]:
+        """Let the effects happen that the chosen particle has paused before, and branch it again behind them."""
+        await self.only(winner)
+        winner.release()
+        await self.advance([winner], winner.boundary + 1)
+        clones = [] if winner.done else [await self.fork(winner) for _ in range(n - 1)]
+        return FilterState.fresh([winner, *clones], winner.boundary)
+
+    async def drop(self, particle: Particle) -> None:
+        """Give up a particle for good: its effects will not happen."""
+        await particle.prune()
+        if particle.effects is not None:
+            particle.effects.drop()
+            await self.launch.engine.call(particle.effects.close)
 
     async def advance(self, particles: Sequence[Particle], until: int | None) -> Sequence[Arrival]:
         running = [p for p in particles if not p.done]
-        await self.launch.engine.gather([p.advance(until) for p in running])
+        await self._advance(running, until)
         ended = [p for p in running if p.done]
         for particle in ended:
             particle.outcome = await self._observe(particle)
-        await self._estimate([p for p in ended if p.status != "failed"])
+        await self._estimate([p for p in ended if p.status != "failed" and not p.record.empty])
         return [self._arrival(p) for p in particles]
 
     async def score(self, particles: Sequence[Particle]) -> FloatArray:
@@ -93,27 +145,24 @@ class AppPopulation:
     async def prune(self, particle: Particle) -> None:
         if particle in self.candidates and not particle.done:
             self.candidates.remove(particle)
-        await particle.prune()
+            await self.drop(particle)
 
-    async def prune_all(self, keep: Particle | None = None) -> None:
-        """End every held run but ``keep``."""
+    async def end(self, winner: Particle | None) -> None:
+        """End every held run, and give up every particle but the winner for good."""
         for particle in self.born:
-            if particle is not keep:
-                await particle.prune()
-
-    def settled(self) -> list[Event]:
-        """Stream events that every particle still in the race has in common and that were not given yet."""
-        lineages = [p.lineage for p in self.candidates]
-        events: list[Event] = []
-        while lineages and all(len(line) > self.emitted for line in lineages):
-            segment = lineages[0][self.emitted]
-            if any(line[self.emitted] is not segment for line in lineages):
-                break
-            events.extend(segment)
-            self.emitted += 1
-        return events
+            await (particle.prune() if particle is winner else self.drop(particle))
 
     # -- inside ----------------------------------------------------------------------------------
+
+    async def _advance(self, running: Sequence[Particle], until: int | None) -> None:
+        account = self.launch.account
+        deadline = None if account is None else account.deadline
+        await self.launch.engine.gather([p.advance(until) for p in running], deadline)
+        if account is None or deadline is None or time.monotonic() < deadline:
+            return
+        for particle in running:
+            if not particle.done and (until is None or particle.boundary < until):
+                await particle.stop(account.timed_out())
 
     def _name(self) -> str:
         self._names += 1
@@ -129,7 +178,8 @@ class AppPopulation:
             return None
         run = FinishedRun(task=self.task, output=particle.output, messages=messages_of(particle.state), trajectory=None)
         engine = self.launch.engine
-        result = await engine.call(self.reward.aevaluate if engine.is_async else self.reward.evaluate, run)
+        with charged(self.launch.account):
+            result = await engine.call(self.reward.aevaluate if engine.is_async else self.reward.evaluate, run)
         if result.error is not None:
             self.unrewarded.append(result.error)
         return result.value
@@ -146,7 +196,8 @@ class AppPopulation:
         if self.score_states is None:
             raise AMCError("there is no value function to score with")
         texts = [p.record.segments for p in particles]
-        values = np.asarray(await self.launch.engine.call(self.score_states, texts), dtype=np.float64)
+        with charged(self.launch.account):
+            values = np.asarray(await self.launch.engine.call(self.score_states, texts), dtype=np.float64)
         if values.shape != (len(particles),):
             raise ScoreError(f"the value function returned shape {values.shape} for {len(particles)} states")
         if np.isnan(values).any():

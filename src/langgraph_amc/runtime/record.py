@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 
 from langgraph_amc.tasks.rewards import step_reward
-from langgraph_amc.trajectories.transcript import TranscriptBuilder, TranscriptError
+from langgraph_amc.trajectories.transcript import Transcript, TranscriptBuilder, TranscriptError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,23 @@ class Record:
     """Whether a state that cannot be written as text is an error; else it ends the text."""
     problem: str | None = None
     """Why the text has ended."""
+
+    @classmethod
+    def restored(
+        cls,
+        transcript: Transcript | None,
+        segments: tuple[str, ...],
+        rewards: tuple[float, ...],
+        state: Any,
+        needed: bool,
+    ) -> Record:
+        """The record that had these segments when the run stood at ``state``."""
+        try:
+            builder = None if transcript is None else TranscriptBuilder(transcript).extend(state)
+        except TranscriptError as error:
+            return cls(None, segments, rewards, messages_of(state), needed, str(error))
+        builder = None if builder is None else replace(builder, segments=segments)
+        return cls(builder, segments, rewards, messages_of(state), needed)
 
     @property
     def empty(self) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from langchain_core.globals import get_llm_cache
 
+from langgraph_amc.runtime.effects.records import EffectRecord
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.population import AppPopulation
 from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport, collapse_warning
 from langgraph_amc.runtime.settings import Settings
+from langgraph_amc.runtime.sharing import cached_by_model, sharing_warnings
 from langgraph_amc.smc import Event, Final, Resampled, Scored, Weighted, never
 from langgraph_amc.trajectories.types import Trajectory, Usage
 
@@ -89,34 +90,41 @@ def result(
         usage,
         seconds,
         tuple(_warnings(population, settings, checks)),
+        _effects(population),
     )
+
+
+def _effects(population: AppPopulation) -> tuple[EffectRecord, ...]:
+    """What became of each effect; clones repeat what their parents did before they parted."""
+    records = [r for p in population.born if p.effects is not None for r in p.effects.records]
+    return tuple({(r.key, r.state): r for r in records}.values())
 
 
 def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Check]) -> list[str]:
     founders = [p for p in population.born if p.parent is None]
     found: list[str] = []
-    # the global cache is salted; an answer from a cache although there is none came from the model's own
-    cached = get_llm_cache() is None and any(p.calls.cached for p in founders)
     collapse = collapse_warning(
         [p.record.segments for p in founders],
         [p.calls.parameters for p in founders],
-        cached,
+        cached_by_model(founders),
     )
     if collapse:
         found.append(collapse)
     if problem := next((p.record.problem for p in population.born if p.record.problem), None):
         found.append(f"transcripts end early, because {problem}")
-    if shared := set().union(*(p.saver.shared_channels() for p in founders)):
-        found.append(
-            f"the values of {', '.join(sorted(shared))} cannot be copied, so particles share them: keep such "
-            "objects out of the graph's state"
-        )
+    found.extend(sharing_warnings(population))
     compared = settings.value is not None and settings.particles > 1 and settings.resample != never()
     if compared and not checks:
         found.append(
             "no boundary was reached, so nothing was resampled (best-of-N): runs may be too short for the "
             "schedule, or the model is not called through LangChain; then name the node: boundary='…'"
         )
+    account = population.launch.account
+    if account is not None and account.exhausted is not None:
+        stopped = sum(p.status == "truncated" for p in population.born)
+        found.append(f"the budget ended {stopped} particle(s): {account.exhausted}")
+    if account is not None:
+        found.extend(account.overruns)
     if population.unrewarded:
         found.append(
             f"{len(population.unrewarded)} reward(s) are missing, the first because {population.unrewarded[0]}"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import uuid
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from langchain_core.callbacks import BaseCallbackManager
+from langchain_core.messages import RemoveMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
+from langchain_core.utils.input import get_bolded_text, get_colored_text
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.types import Durability
 
-from langgraph_amc.runtime.particle import MODES, Event
+from langgraph_amc.runtime.launch import MODES, Event
 from langgraph_amc.runtime.settings import Settings
 
 DEFAULT_RECURSION_LIMIT = int(os.environ.get("LANGGRAPH_DEFAULT_RECURSION_LIMIT", "10007"))
@@ -20,6 +25,9 @@ DEFAULT_RECURSION_LIMIT = int(os.environ.get("LANGGRAPH_DEFAULT_RECURSION_LIMIT"
 TASK_KEY = "amc_task"
 """Key of ``config["configurable"]`` under which the task of a run may be passed to its reward."""
 
+
+RUN_KEY = "amc_run"
+"""Key of ``config["configurable"]`` by which a caller may name a durable run."""
 
 _TASK = "__pregel_task_id"
 """In the config of a call that a graph makes to run a part of itself."""
@@ -90,30 +98,84 @@ def _without_streams(callbacks: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """Which of a particle's stream events the caller asked for, and in which form."""
+    """Which of a particle's stream events the caller asked for, and in which form.
+
+    Attributes
+    ----------
+    modes: those that have to be kept, to be given out or printed.
+    given: those to be given out.
+    printed: those of ``print_mode`` or ``debug``, written to the console.
+    single: whether the caller asked for one mode and so gets bare payloads.
+    """
 
     modes: tuple[str, ...]
+    given: frozenset[str]
+    printed: frozenset[str]
     single: bool
     subgraphs: bool
     version: str
+    _removed: set[str] = field(default_factory=set)
 
     def event(self, event: Event) -> tuple[Any, ...]:
-        """The event as the caller gets it, as a one-tuple; empty if it was not asked for."""
+        """The event as the caller gets it, as a one-tuple; empty if it was not asked for. Prints it if it was."""
         ns, mode, payload, raw = event
-        if mode not in self.modes or (ns and not self.subgraphs):
+        if ns and not self.subgraphs:
             return ()
-        if self.version == "v2" or not self.single:
-            return (raw,)
-        return ((ns, payload),) if self.subgraphs else (payload,)
+        if mode in self.printed:
+            _print(ns, mode, payload)
+        if mode not in self.given or (mode == "messages" and self._repeats(payload)):
+            return ()
+        if self.version == "v2":
+            return ({"type": mode, "ns": ns, "data": payload} if raw is None else raw,)
+        if self.single:
+            return ((ns, payload),) if self.subgraphs else (payload,)
+        return ((ns, mode, payload) if self.subgraphs else (mode, payload),)
+
+    def _repeats(self, payload: Any) -> bool:
+        """LangGraph streams one removal of all messages per run, and a clone is a run of its own."""
+        message = payload[0]
+        if not isinstance(message, RemoveMessage):
+            return False
+        known = message.id in self._removed
+        self._removed.add(str(message.id))
+        return known
+
+
+def _print(ns: tuple[str, ...], mode: str, payload: Any) -> None:
+    """As LangGraph prints an event."""
+    where = [get_colored_text(f"[graph={ns}]", color="yellow")] if ns else []
+    print(" ".join([get_bolded_text(f"[{mode}]"), *where, repr(payload)]))
 
 
 def emission_of(request: StreamRequest) -> Emission:
     """What the caller wants to see; inside another graph the default is values, as for a subgraph."""
     options = request.options
     modes = options.get("stream_mode") or ("values" if request.nested else request.app.stream_mode)
-    single = isinstance(modes, str)
-    names: tuple[str, ...] = (modes,) if isinstance(modes, str) else tuple(modes)
-    return Emission(names, single, bool(options.get("subgraphs")), options.get("version", "v1"))
+    printed = ("updates", "values") if options.get("debug") else options.get("print_mode") or ()
+    given, shown = _names(modes), _names(printed)
+    return Emission(
+        tuple(dict.fromkeys((*given, *shown))),
+        frozenset(given),
+        frozenset(shown),
+        not isinstance(modes, list),
+        bool(options.get("subgraphs")),
+        options.get("version", "v1"),
+    )
+
+
+def _names(modes: str | Sequence[str]) -> tuple[str, ...]:
+    return (modes,) if isinstance(modes, str) else tuple(modes)
+
+
+def durability_of(request: StreamRequest) -> Durability:
+    """When the app's saver is written to: as asked for in the call, or by the graph around it."""
+    options = request.options
+    during = options.get("checkpoint_during")
+    if during is not None and options.get("durability") is not None:
+        raise ValueError("Cannot use both `checkpoint_during` and `durability` parameters.")
+    given = options.get("durability") or (None if during is None else "async" if during else "exit")
+    inherited = request.config["configurable"].get("__pregel_durability")
+    return cast(Durability, given or inherited or "async")
 
 
 def particle_config(request: StreamRequest) -> RunnableConfig:
@@ -132,12 +194,19 @@ def particle_config(request: StreamRequest) -> RunnableConfig:
 
 def particle_options(request: StreamRequest, emission: Emission) -> dict[str, Any]:
     """The caller's options as particles may have them."""
-    dropped = ("stream_mode", "print_mode", "debug", "durability")
+    dropped = ("stream_mode", "print_mode", "debug", "durability", "checkpoint_during")
     kept = {k: v for k, v in request.options.items() if k not in dropped and v is not None}
+    if _is_plain(request) and (durability := durability_of(request)) != "async":
+        kept["durability"] = durability  # a plain run: it writes to the app's saver itself
     runtime = request.config["configurable"].get("__pregel_runtime")
     if runtime is not None and runtime.context is not None:
         kept.setdefault("context", runtime.context)
     return {**kept, "stream_mode": list(dict.fromkeys((*MODES, *emission.modes)))}
+
+
+def _is_plain(request: StreamRequest) -> bool:
+    saved = isinstance(request.app.checkpointer, BaseCheckpointSaver) and not request.nested
+    return saved and request.settings.particles == 1
 
 
 def breakpoints(request: StreamRequest, name: str) -> Any:

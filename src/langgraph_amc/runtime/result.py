@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from langgraph_amc.runtime.effects.records import EffectRecord
 from langgraph_amc.trajectories.types import Trajectory, Usage
 
 
@@ -73,6 +74,7 @@ class AMCResult:
     log_evidence: log Ẑ with E[Ẑ] = Z; ``None`` where the tempering is solved on the way.
     usage: of the whole run; ``winner.trajectory.usage`` is the winner's own share.
     warnings: what the run noticed about itself, each with its cause and what to do.
+    effects: every effect that was asked for and what became of it: committed, dropped with its lineage, denied.
     """
 
     run_id: str
@@ -85,6 +87,7 @@ class AMCResult:
     usage: Usage
     seconds: float
     warnings: tuple[str, ...] = ()
+    effects: tuple[EffectRecord, ...] = ()
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:

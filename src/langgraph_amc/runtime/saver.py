@@ -63,7 +63,7 @@ class ParticleSaver(BaseCheckpointSaver):
 
     def fork(self) -> ParticleSaver:
         """An independent saver at the same point; O(number of namespaces and pending writes)."""
-        clone = ParticleSaver(self.base)
+        clone = self._blank()
         clone.bound = self.bound
         clone._s.heads = dict(self._s.heads)
         clone._s.pending = {k: dict(w) for k, w in self._s.pending.items()}
@@ -274,6 +274,9 @@ class ParticleSaver(BaseCheckpointSaver):
         return 1 if current is None else int(current) + 1
 
     # -- inside --------------------------------------------------------------------------------------
+
+    def _blank(self) -> ParticleSaver:
+        return ParticleSaver(self.base)
 
     def _own(
         self,

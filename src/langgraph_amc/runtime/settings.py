@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.runtime.boundaries import Boundary, as_boundary
+from langgraph_amc.policy.budget import Budget
+from langgraph_amc.runtime.boundaries import Boundary
+from langgraph_amc.runtime.effects import EffectRules, Policy, read_effects
+from langgraph_amc.runtime.subgraphs import Points, read_boundary
 from langgraph_amc.smc import (
     RESAMPLERS,
     Resampler,
@@ -33,7 +36,11 @@ from langgraph_amc.trajectories.transcript import Transcript
 from langgraph_amc.value.callables import as_value
 from langgraph_amc.value.protocol import SoftValueFunction, ValueFunction
 
+if TYPE_CHECKING:
+    from langgraph_amc.runtime.journal import Journal
+
 Objective = Literal["optimise", "sample"]
+Streaming = Literal["settled", "best"]
 SELECTORS: dict[str, Selector] = {
     "sample": sample,
     "argmax": argmax,
@@ -60,8 +67,14 @@ class Settings:
     transcript: Transcript | None
     needs_text: bool
     """Whether somebody reads the transcript, so that a state that cannot be written as text is an error."""
+    effects: EffectRules | None
+    budget: Budget | None
+    journal: Journal | None
+    stream: Streaming
     soft_beta: float | None
     """β handed to a value function that knows its exact soft value, else ``None``."""
+    points: Points | None = None
+    """Where particles are held inside subgraphs."""
 
 
 def read_settings(
@@ -79,6 +92,10 @@ def read_settings(
     resampler: Resampler | str = "systematic",
     seed: int | None = None,
     transcript: Transcript | None = None,
+    effects: Mapping[str, Policy] | Policy | None = None,
+    budget: Budget | None = None,
+    journal: Journal | str | Path | None = None,
+    stream: Streaming = "settled",
 ) -> Settings:
     """Check every argument of `wrap` against the app; raises ConfigurationError that says what to do."""
     if isinstance(particles, bool) or not isinstance(particles, int) or particles < 1:
@@ -87,6 +104,10 @@ def read_settings(
         raise ConfigurationError(f"objective is 'optimise' or 'sample', got {objective!r}")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
         raise ConfigurationError(f"seed is a whole number of at least 0, or None for a fresh one, got {seed!r}")
+    if stream not in ("settled", "best"):
+        raise ConfigurationError(f"stream is 'settled' or 'best', got {stream!r}")
+    if budget is not None and not isinstance(budget, Budget):
+        raise ConfigurationError(f"budget is a Budget, e.g. Budget(usd=0.5), got {budget!r}")
     if transcript is not None and not isinstance(transcript, Transcript):
         raise ConfigurationError(f"transcript is a Transcript, got {transcript!r}")
     needs_text = transcript is not None or value is not None
@@ -94,11 +115,12 @@ def read_settings(
     scorer = None if value is None else _value(value, transcript)
     soft = beta if beta is not None and isinstance(scorer, SoftValueFunction) else None
     observed = None if reward is None else as_reward(reward)
+    edges, points = read_boundary(boundary, app)
     return Settings(
         particles,
         scorer,
         observed,
-        as_boundary(boundary, app.nodes),
+        edges,
         _schedule(resample, objective, guided=scorer is not None),
         _selector(select, objective, observed, scorer),
         objective,
@@ -107,8 +129,21 @@ def read_settings(
         seed,
         transcript,
         needs_text,
+        read_effects(effects, app),
+        budget,
+        _journal(journal),
+        stream,
         soft,
+        points,
     )
+
+
+def _journal(journal: Journal | str | Path | None) -> Journal | None:
+    if journal is None:
+        return None
+    from langgraph_amc.runtime.journal import Journal
+
+    return journal if isinstance(journal, Journal) else Journal(journal)
 
 
 def _default_transcript(app: Any) -> Transcript | None:

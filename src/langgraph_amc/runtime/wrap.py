@@ -12,7 +12,7 @@ import difflib
 import functools
 import inspect
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,7 +20,8 @@ from langgraph.pregel import Pregel
 from langgraph.types import GraphOutput
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.runtime.engine import AsyncEngine, Owned, ThreadEngine
+from langgraph_amc.runtime.engine import AsyncEngine, Engine, Owned, ThreadEngine
+from langgraph_amc.runtime.nested import nested_stream, place_of
 from langgraph_amc.runtime.request import StreamRequest, call_config
 from langgraph_amc.runtime.result import AMCOutput, AMCResult
 from langgraph_amc.runtime.run import run_stream
@@ -33,6 +34,7 @@ App = TypeVar("App", bound=Pregel)
 _current_result: ContextVar[AMCResult | None] = ContextVar("amc_current_result", default=None)
 _unwatched: ContextVar[bool] = ContextVar("amc_unwatched", default=False)
 """Set by ``invoke``, which calls ``stream`` but shows none of its events before the end."""
+_REMOTE = "langgraph.pregel.remote.RemoteGraph"
 _last_results: weakref.WeakKeyDictionary[Any, AMCResult] = weakref.WeakKeyDictionary()
 
 
@@ -46,7 +48,7 @@ def wrap(app: App, **settings: Any) -> App:
     value: V, a `ValueFunction`, a callable over transcripts, or the folder of a trained one.
     reward: reward of a finished run, only if it can be observed when serving; ``FinishedRun -> float``.
     boundary: where particles may be compared: ``"auto"`` (before a node that calls a model), ``"step"``,
-        node name(s), or a predicate over `Edge`.
+        node name(s), paths of nodes inside subgraphs such as ``"worker/model"``, or a predicate over `Edge`.
     resample: a schedule, e.g. ``at(4, 12)``, ``every(3)``, ``ess_below(0.5)``, ``every(4) & ess_below(0.7)``.
     select: ``"best_value"``, ``"best_reward"``, ``"argmax"``, ``"sample"``, ``vote(key=…)`` or any selector.
     objective: ``"optimise"`` (the best answer) or ``"sample"`` (exact draws from π·exp(r/β)/Z).
@@ -55,6 +57,8 @@ def wrap(app: App, **settings: Any) -> App:
     resampler: ``"systematic"``, ``"stratified"``, ``"residual"``, ``"multinomial"`` or a function.
     seed: fixes the resampling and the particles' seeds.
     transcript: how a state is written as text for V; default: its messages.
+    stream: ``"settled"`` shows what all particles still in the race share, ``"best"`` runs ahead and shows the one
+        that is best valued now (docs/streaming.md).
 
     Returns
     -------
@@ -64,6 +68,11 @@ def wrap(app: App, **settings: Any) -> App:
     ------
     ConfigurationError: an argument that cannot work with this app.
     """
+    if any(f"{kind.__module__}.{kind.__qualname__}" == _REMOTE for kind in type(app).__mro__):
+        raise ConfigurationError(
+            "a RemoteGraph runs on a server, where its steps cannot be held and branched: wrap the graph where it is "
+            "defined, and deploy the wrapped one"
+        )
     if not isinstance(app, Pregel):
         hint = ": call .compile() first" if hasattr(app, "compile") else ""
         raise ConfigurationError(
@@ -116,14 +125,19 @@ class AMCFacade(Pregel):
 
     _amc_app: Any
     _amc_settings: Settings
+    _amc_whole = False
+    """Whether the app is all that a node of another graph does."""
 
     def stream(self, input: Any, config: Any = None, **options: Any) -> Iterator[Any]:
         request = self._amc_request(input, config, options)
-        engine = ThreadEngine(self._amc_settings.particles)
-        yield from drive(run_stream(request, engine, self._amc_note))
+        settings = self._amc_settings
+        engine = ThreadEngine(settings.particles, apart=settings.points is not None)
+        yield from drive(self._amc_events(request, engine))
 
     async def astream(self, input: Any, config: Any = None, **options: Any) -> AsyncIterator[Any]:
-        events = run_stream(self._amc_request(input, config, options), AsyncEngine(), self._amc_note)
+        events = self._amc_events(
+            self._amc_request(input, config, options), AsyncEngine(patient=self._amc_settings.journal is not None)
+        )
         try:
             async for event in Owned(events):
                 yield event
@@ -152,9 +166,17 @@ class AMCFacade(Pregel):
         # attributes set on the wrapper (a saver, a store) count, as they would on the app
         app = copy.copy(self._amc_app)
         app.__dict__.update({k: v for k, v in self.__dict__.items() if k in app.__dict__})
+        given = {**options, "debug": options.get("debug") or app.debug}
+        app.debug = False  # what is shown is printed, not what every particle does
         watched = not _unwatched.get()
         _unwatched.set(False)  # what runs inside is watched again
-        return StreamRequest(app, self._amc_settings, input, call_config(app, config), dict(options), watched)
+        return StreamRequest(app, self._amc_settings, input, call_config(app, config), given, watched)
+
+    def _amc_events(self, request: StreamRequest, engine: Engine) -> AsyncGenerator[Any, None]:
+        place = place_of(request, whole=self._amc_whole)
+        if place is None:
+            return run_stream(request, engine, self._amc_note)
+        return nested_stream(run_stream, request, place, engine, self._amc_note)
 
     def _amc_note(self, result: AMCResult) -> None:
         _current_result.set(result)

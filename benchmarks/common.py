@@ -1,0 +1,63 @@
+"""What the benchmarks have in common: an app in which only the runtime costs anything, and how it is timed."""
+
+from __future__ import annotations
+
+import gc
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+
+ROUNDS = 8
+STEPS = 2 * ROUNDS + 1
+
+
+class Instant(BaseChatModel):
+    """Calls the tool for ROUNDS turns, then answers."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "instant"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        turn = sum(m.type == "ai" for m in messages)
+        calls = [{"name": "add", "args": {"a": turn, "b": 1}, "id": uuid.uuid4().hex}] if turn < ROUNDS else []
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("x" * 200, tool_calls=calls))])
+
+    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        return self._generate(messages)
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def history(messages: int) -> dict[str, Any]:
+    return {"messages": [HumanMessage("y" * 200, id=f"h{i}") for i in range(messages)]}
+
+
+def thread() -> dict[str, Any]:
+    return {"configurable": {"thread_id": uuid.uuid4().hex}}
+
+
+async def best_of(repeats: int, arms: dict[str, Callable[[], Awaitable[None]]]) -> dict[str, float]:
+    best = dict.fromkeys(arms, float("inf"))
+    for _ in range(repeats):
+        for name, run in arms.items():
+            gc.collect()
+            gc.disable()  # as timeit does: when a collection falls due is a matter of luck
+            began = time.process_time()
+            await run()
+            best[name] = min(best[name], time.process_time() - began)
+            gc.enable()
+    return best

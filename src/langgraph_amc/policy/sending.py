@@ -1,0 +1,155 @@
+"""Sending one request to a provider: its turn at the limiter, its retries, and what counts as an answer.
+
+The only layer of retries: LiteLLM's own and those of the SDKs below it are switched off. An attempt that was
+billed but brought no answer is booked in the open accounts before the next one is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception
+
+from langgraph_amc.policy.account import Account, may_be_billed
+from langgraph_amc.policy.bounds import Request, chat_request
+from langgraph_amc.policy.gate import current_account, may_block
+from langgraph_amc.policy.limiter import Limiter, Turn
+from langgraph_amc.policy.retry import TOO_MANY, AnswerError, Retry, check_answers, is_transient
+from langgraph_amc.trajectories.types import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """One request.
+
+    Attributes
+    ----------
+    messages, params: as LiteLLM takes them.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    params: Mapping[str, Any]
+    retry: Retry
+    limiter: Limiter
+    accept_truncated: bool
+
+    def send(self, completion: Callable[..., Any]) -> Any:
+        """The response, or an iterator over its chunks; its last error when no attempt is left."""
+
+        def attempt() -> Any:
+            with ExitStack() as held:
+                turn = held.enter_context(self.limiter.turn(self._tokens()))
+                response = completion(messages=self.messages, **self._params())
+                if self.params.get("stream"):
+                    return _released_after(response, held.pop_all())
+                return self._checked(response, turn)
+
+        return Retrying(**self._policy(), sleep=time.sleep, before_sleep=self._between)(attempt)
+
+    async def asend(self, completion: Callable[..., Any]) -> Any:
+        """The same without blocking the event loop."""
+
+        async def attempt() -> Any:
+            async with AsyncExitStack() as held:
+                turn = await held.enter_async_context(self.limiter.aturn(self._tokens()))
+                response = await completion(messages=self.messages, **self._params())
+                if self.params.get("stream"):
+                    return _areleased_after(response, held.pop_all())
+                return self._checked(response, turn)
+
+        return await AsyncRetrying(**self._policy(), sleep=asyncio.sleep, before_sleep=self._abetween)(attempt)
+
+    def _policy(self) -> dict[str, Any]:
+        return {
+            "retry": retry_if_exception(is_transient),
+            "wait": self._wait,
+            "stop": self._stop,
+            "reraise": True,
+        }
+
+    def _wait(self, state: RetryCallState) -> float:
+        return self.retry.wait(_error(state), state.attempt_number)
+
+    def _stop(self, state: RetryCallState) -> bool:
+        account = current_account.get()
+        late = account is not None and is_late(account, state.upcoming_sleep)
+        return late or state.attempt_number >= self.retry.attempts
+
+    def _between(self, state: RetryCallState) -> None:
+        account = self._note(state)
+        if account is not None:
+            account.retry(self._request(), _usage(state), wait=self._alone and may_block())
+
+    async def _abetween(self, state: RetryCallState) -> None:
+        account = self._note(state)
+        if account is not None:
+            await account.aretry(self._request(), _usage(state), wait=self._alone)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether one call only hangs on this request; those that share it would wait for themselves."""
+        return (self.params.get("n") or 1) == 1
+
+    def _note(self, state: RetryCallState) -> Account | None:
+        """Hold everybody back where the provider is overrun; the account to charge if the attempt was billed."""
+        error = _error(state)
+        if getattr(error, "status_code", None) == TOO_MANY:  # one of LiteLLM's errors
+            self.limiter.pause(state.upcoming_sleep)
+        billed = isinstance(error, AnswerError) or (error is not None and may_be_billed(error))
+        return current_account.get() if billed else None
+
+    def _params(self) -> dict[str, Any]:
+        timeout = self.params.get("timeout") or self.retry.timeout
+        account = current_account.get()
+        if account is not None and account.deadline is not None and isinstance(timeout, int | float):
+            timeout = max(0.001, min(timeout, account.deadline - time.monotonic()))
+        return {**self.params, "timeout": timeout, "max_retries": 0, "num_retries": 0}
+
+    def _request(self) -> Request:
+        return chat_request(self.messages, self.params)
+
+    def _tokens(self) -> int:
+        if self.limiter.limits.tokens_per_minute is None:
+            return 0
+        request = self._request()
+        return request.input_tokens + (request.output_tokens or 0) * request.answers
+
+    def _checked(self, response: Any, turn: Turn) -> Any:
+        counts = response.get("usage")
+        usage = None
+        if counts is not None:
+            cost = response._hidden_params.get("response_cost")
+            usage = Usage(1, counts["prompt_tokens"] or 0, counts["completion_tokens"] or 0, cost)
+            turn.tokens = usage.tokens
+        check_answers(response, usage, accept_truncated=self.accept_truncated)
+        return response
+
+
+def is_late(account: Account, wait: float) -> bool:
+    """Whether the account's seconds are over after such a wait."""
+    return account.deadline is not None and time.monotonic() + wait >= account.deadline
+
+
+def _error(state: RetryCallState) -> BaseException | None:
+    return None if state.outcome is None else state.outcome.exception()
+
+
+def _usage(state: RetryCallState) -> Usage | None:
+    error = _error(state)
+    return error.usage if isinstance(error, AnswerError) else None
+
+
+def _released_after(chunks: Iterator[Any], held: ExitStack) -> Iterator[Any]:
+    with held:
+        yield from chunks
+
+
+async def _areleased_after(chunks: AsyncIterator[Any], held: AsyncExitStack) -> AsyncIterator[Any]:
+    async with held:
+        async for chunk in chunks:
+            yield chunk

@@ -1,0 +1,85 @@
+"""Which particle answers, and what is raised where none can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from langgraph.errors import ParentCommand
+
+from langgraph_amc.errors import AMCError
+from langgraph_amc.policy.budget import BudgetExceededError
+from langgraph_amc.runtime.particle import Particle
+from langgraph_amc.runtime.population import AppPopulation
+from langgraph_amc.runtime.request import StreamRequest
+from langgraph_amc.runtime.settings import Settings
+from langgraph_amc.smc import Candidate, Final, SelectionError
+
+
+class AllParticlesFailedError(AMCError):
+    """Every particle of a run failed; ``.errors`` holds the cause of each."""
+
+    def __init__(self, errors: Sequence[BaseException]) -> None:
+        self.errors = tuple(errors)
+        causes: dict[str, int] = {}
+        for error in errors:
+            cause = f"{type(error).__name__}: {error}"
+            causes[cause] = causes.get(cause, 0) + 1
+        listed = "; ".join(f"{cause} ({n}x)" for cause, n in sorted(causes.items(), key=lambda c: -c[1])[:5])
+        super().__init__(f"all {len(self.errors)} particles failed: {listed}")
+
+
+def choose(
+    population: AppPopulation, finals: Mapping[int, Final[Particle]], settings: Settings, rng: np.random.Generator
+) -> Particle:
+    """The particle that answers, or whose effects may happen.
+
+    Those that ended by themselves or paused before an effect come before those that a budget stopped.
+    """
+    ended = [p for p in population.born if id(p) in finals]
+    if len(ended) == 1 or all(p.status == "failed" for p in ended):
+        return ended[0]
+    candidates = [_candidate(p, finals[id(p)]) for p in ended]
+    try:
+        return ended[_index(settings.select(rng, candidates), len(ended))]
+    except SelectionError as error:
+        if not population.unrewarded:
+            raise
+        raise SelectionError(f"{error} Rewards are missing, the first because {population.unrewarded[0]}") from error
+
+
+def _candidate(particle: Particle, final: Final[Particle]) -> Candidate:
+    value = particle.values[-1] if particle.values else None
+    reward = None if particle.outcome is None else particle.observed
+    if particle.held and value is not None:
+        reward = particle.observed + value  # what it has got, and what it may expect once the effect has happened
+    done = particle.status in ("finished", "interrupted")
+    return Candidate(final.log_weight, value, reward, particle.output, done=done, failed=particle.status == "failed")
+
+
+def _index(chosen: Any, n: int) -> int:
+    if not isinstance(chosen, int | np.integer) or not 0 <= chosen < n:
+        raise SelectionError(f"select has to return the index of one of {n} candidates, got {chosen!r}")
+    return int(chosen)
+
+
+def raise_failure(request: StreamRequest, population: AppPopulation, winner: Particle) -> None:
+    """Raise what a plain run that ended like the winner would have raised, if anything."""
+    if winner.command is not None:
+        # a particle is a root, whose parent LangGraph calls ""; in truth it is the graph around
+        around = request.config["configurable"].get("checkpoint_ns", "")
+        raise ParentCommand(replace(winner.command, graph=around))
+    if winner.error is None:
+        return
+    if isinstance(winner.error, BudgetExceededError):
+        if winner.boundary == 0:  # not one agent step was paid for: there is nothing to answer with
+            raise winner.error
+        return
+    errors = [p.error for p in population.born if p.error is not None]
+    if len({type(e) for e in errors}) == 1:
+        # what a plain run would have raised, so that the caller's handlers still match
+        winner.error.add_note(f"all {len(errors)} particles of this run failed like this")
+        raise winner.error
+    raise AllParticlesFailedError(errors) from winner.error

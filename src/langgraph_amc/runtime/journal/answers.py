@@ -1,0 +1,100 @@
+"""Model answers that were paid for: stored when they come, given out again after a crash."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import ChatGeneration, Generation
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from langgraph_amc.runtime.journal.coding import Typed, dump
+from langgraph_amc.runtime.journal.writer import Change, Writer
+
+Question = tuple[str, int, bytes]
+"""(particle, boundary it runs on from, digest of what the model was asked)"""
+
+
+class PaidAnswer(ChatGeneration):
+    """An answer that was paid when it came: the message keeps its usage.
+
+    LangChain marks whatever a cache answers as free of charge, in the message, which becomes part of the state.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "message":
+            super().__setattr__(name, value)
+
+
+class JournaledAnswers:
+    """The answers of one run. Of equal questions, answers are given out in the order in which they came."""
+
+    def __init__(self, run: int, writer: Writer, serde: SerializerProtocol, stored: Iterable[Any] = ()) -> None:
+        self._run, self._writer, self._serde = run, writer, serde
+        self._lock = threading.Lock()
+        self._kept: dict[Question, list[Typed]] = {}
+        self._count: Counter[Question] = Counter()
+        self._given: Counter[Question] = Counter()
+        for row in stored:
+            question = (row.particle, row.boundary, bytes(row.digest))
+            self._kept.setdefault(question, []).append((row.type, bytes(row.data)))
+            self._count[question] = row.nth + 1
+
+    def lookup(self, particle: str, boundary: int, digest: bytes) -> list[Generation] | None:
+        """The next answer that an earlier process was given to this question."""
+        question = (particle, boundary, digest)
+        with self._lock:
+            kept, given = self._kept.get(question, ()), self._given[question]
+            if given >= len(kept):
+                return None
+            self._given[question] += 1
+        return _load(self._serde, kept[given])
+
+    def record(self, particle: str, boundary: int, digest: bytes, answer: Sequence[Generation]) -> None:
+        """Store an answer; returns when it is safe."""
+        self._writer.wait(self._put((particle, boundary, digest), answer))
+
+    async def arecord(self, particle: str, boundary: int, digest: bytes, answer: Sequence[Generation]) -> None:
+        """`record` on an event loop."""
+        await self._writer.await_(self._put((particle, boundary, digest), answer))
+
+    def passed(self, particle: str, boundary: int) -> list[Change]:
+        """What removes the answers to questions from before ``boundary``, which is never run from again."""
+        with self._lock:
+            old = [q for q in self._by_particle(particle) if q[1] < boundary]
+            for question in old:
+                del self._count[question]
+                self._kept.pop(question, None)
+        return [("forget answers", (self._run, particle, boundary))] if old else []
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _by_particle(self, particle: str) -> list[Question]:
+        return [question for question in self._count if question[0] == particle]
+
+    def _put(self, question: Question, answer: Sequence[Generation]) -> int:
+        kind, data = _dump(self._serde, answer)
+        with self._lock:
+            nth = self._count[question]
+            self._count[question] += 1
+            return self._writer.put([("answer", (self._run, *question, nth, kind, data))])
+
+
+def _dump(serde: SerializerProtocol, answer: Sequence[Generation]) -> Typed:
+    # a message inside another model would be read back as its base class: so it stands on its own
+    parts = [
+        [g.message, g.generation_info] if isinstance(g, ChatGeneration) else [g.text, g.generation_info] for g in answer
+    ]
+    return dump(serde, parts, "a model's answer")
+
+
+def _load(serde: SerializerProtocol, stored: Typed) -> list[Generation]:
+    return [
+        PaidAnswer(message=said, generation_info=info)
+        if isinstance(said, BaseMessage)
+        else Generation(text=said, generation_info=info)
+        for said, info in serde.loads_typed(stored)
+    ]

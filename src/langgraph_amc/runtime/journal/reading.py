@@ -1,0 +1,135 @@
+"""Reading the journal: the rows of a run, and the account of it that is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from langgraph_amc.runtime.journal import schema
+from langgraph_amc.runtime.journal.owner import is_alive
+from langgraph_amc.runtime.journal.records import ParticleRecord, from_row
+from langgraph_amc.runtime.journal.schema import OPEN
+from langgraph_amc.trajectories.types import Usage
+
+T = TypeVar("T")
+Reader = Callable[[Callable[[sa.Connection], Any]], Any]
+"""Runs a function of a connection in a transaction."""
+
+RUNNING, RESUMABLE = "running", "resumable"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run of a journal.
+
+    Attributes
+    ----------
+    status: ``"running"``, ``"resumable"`` (it did not end, and nobody runs it), or what it ended with.
+    created, heard_of, ended: seconds since the epoch; ``heard_of`` is the last sign of life of who ran it.
+    """
+
+    id: str
+    key: str
+    status: str
+    seed: int
+    owner: str | None
+    created: float
+    heard_of: float
+    ended: float | None
+    about: Mapping[str, Any]
+    summary: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One effect of a run, as it is in the outbox."""
+
+    key: str
+    tool: str
+    arguments: Any
+    outcome: str
+    begun: float
+    ended: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """All that a journal tells of a run without reading its state."""
+
+    run: RunSummary
+    population: Mapping[str, Any] | None
+    particles: tuple[ParticleRecord, ...]
+    effects: tuple[Effect, ...]
+    checks: Sequence[Any] = field(default_factory=tuple)
+
+    @property
+    def usage(self) -> Usage:
+        """Of all its particles."""
+        return sum((p.usage for p in self.particles), Usage())
+
+
+class RunRows:
+    """The rows of one run."""
+
+    def __init__(self, no: int, read: Reader) -> None:
+        self._no, self._read = no, read
+
+    def particles(self) -> list[Any]:
+        rows = self._all(schema.particles, schema.particles.c.name)
+        return sorted(rows, key=lambda row: (len(row.name), row.name))  # p2 before p10: in order of birth
+
+    def nodes(self) -> list[Any]:
+        return self._all(schema.nodes, schema.nodes.c.no)
+
+    def steps(self) -> list[Any]:
+        return self._all(schema.steps, schema.steps.c.t)
+
+    def answers(self) -> list[Any]:
+        return self._all(schema.answers, schema.answers.c.nth)
+
+    def effects(self) -> list[Any]:
+        return self._all(schema.effects, schema.effects.c.begun)
+
+    def population(self) -> str | None:
+        query = sa.select(schema.runs.c.population).where(schema.runs.c.no == self._no)
+        return self._read(lambda connection: connection.execute(query).scalar_one())
+
+    def _all(self, table: sa.Table, order: sa.ColumnElement[Any]) -> list[Any]:
+        query = sa.select(table).where(table.c.run == self._no).order_by(order)
+        return self._read(lambda connection: connection.execute(query).all())
+
+
+def info(row: Any, rows: RunRows, lease: float, now: float) -> RunInfo:
+    """The account of one run."""
+    population = None if row.population is None else json.loads(row.population)
+    summary = None if row.summary is None else json.loads(row.summary)
+    return RunInfo(
+        summary_of(row, lease, now),
+        population,
+        tuple(from_row(p) for p in rows.particles()),
+        tuple(Effect(e.key, e.tool, json.loads(e.arguments), e.outcome, e.begun, e.ended) for e in rows.effects()),
+        tuple((summary or {}).get("checks") or (population or {}).get("checks") or ()),
+    )
+
+
+def summary_of(row: Any, lease: float, now: float) -> RunSummary:
+    status = row.status
+    if status == OPEN:
+        alive = row.owner is not None and is_alive(row.owner, now - row.heartbeat, lease)
+        status = RUNNING if alive else RESUMABLE
+    return RunSummary(
+        row.id,
+        row.key,
+        status,
+        int(row.seed),
+        row.owner,
+        row.created,
+        row.heartbeat,
+        row.ended,
+        json.loads(row.about),
+        None if row.summary is None else json.loads(row.summary),
+    )
