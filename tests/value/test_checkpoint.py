@@ -166,6 +166,14 @@ def test_a_damaged_checkpoint_is_refused(
         load_value(folder)
 
 
+@pytest.mark.parametrize("left", [0, 7, 3000])
+def test_a_file_that_was_cut_off_is_refused(folder: Path, left: int) -> None:
+    with weights_file(folder).open("r+b") as file:
+        file.truncate(left)
+    with pytest.raises(ValueModelError, match="damaged"):
+        load_value(folder)
+
+
 def test_a_head_of_another_kind_in_the_description_is_refused(folder: Path) -> None:
     raw = json.loads((folder / "amc_value.json").read_text())
     edit_spec(folder, head={**raw["head"], "loss": "bce"})

@@ -123,3 +123,11 @@ def test_a_value_trained_on_graded_means_has_no_soft_score(base: Path, tmp_path:
     train_value(runs, base, out=tmp_path / "v", epochs=1)
     with pytest.raises(ConfigurationError, match="hl_gauss"):
         load_value(tmp_path / "v").soft_score(STATES, 0.1)
+
+
+def test_a_transcript_that_is_cut_is_said_once(base: Path) -> None:
+    value = value_of(base, max_length=32)
+    with pytest.warns(UserWarning, match="beginning is cut off") as caught:
+        value.score([("a" * 400,)])
+        value.score([("b" * 500,)])
+    assert len(caught) == 1

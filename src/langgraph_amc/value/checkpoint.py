@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from langgraph_amc.value.errors import FingerprintMismatch, ValueModelError
 from langgraph_amc.value.heads import ReturnHead
@@ -191,9 +191,12 @@ def _stored_shapes(folder: Path, file: str) -> dict[str, tuple[int, ...]]:
         raise ValueModelError(f"{folder} has no {file}: only safetensors are read; restore it or train again")
     shapes: dict[str, tuple[int, ...]] = {}
     for path in files:
-        with safe_open(path, framework="pt") as tensors:
-            names = tensors.keys()
-            shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                names = tensors.keys()
+                shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
+        except (SafetensorError, OSError) as error:
+            raise ValueModelError(f"{path} is damaged ({error}): restore it or train again") from error
     return shapes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from langgraph_amc.trajectories.types import Segments
 from langgraph_amc.value.checkpoint import ValueSpec, load
 from langgraph_amc.value.model import ValueModel, pick_device
 from langgraph_amc.value.protocol import FloatArray
-from langgraph_amc.value.tokens import IntArray, encode, last_state
+from langgraph_amc.value.tokens import Encoded, IntArray, encode, last_state
 
 _SHARED_AT_LEAST = 32  # tokens that states must have in common to be treated as one family
 
@@ -43,6 +44,7 @@ class TransformerValue:
         self._max_tokens = max_tokens
         self._share_prefix = share_prefix
         self._lock = threading.Lock()
+        self._warned = False
         # transformers 5 renamed the argument on its way; both names live in the supported range.
         accepted = inspect.signature(model.backbone.forward).parameters
         self._cache_argument = "cache" if "cache" in accepted else "past_key_values"
@@ -64,6 +66,7 @@ class TransformerValue:
         """Head outputs, float32 [n, head size] on the CPU; equal states are computed once."""
         with self._lock, torch.inference_mode():
             encoded = encode(self._model.tokenizer, transcripts)
+            self._warn_of_cuts(encoded)
             states = [last_state(e, self.spec.max_length) for e in encoded]
             number: dict[bytes, int] = {}
             which = [number.setdefault(ids.tobytes(), len(number)) for ids in states]
@@ -72,6 +75,18 @@ class TransformerValue:
             for prefix, members in _families(unique, self._share_prefix):
                 self._score_family(unique, prefix, members, found)
             return found[torch.tensor(which, dtype=torch.long)]
+
+    def _warn_of_cuts(self, encoded: Sequence[Encoded]) -> None:
+        """Once: V that does not see how a run began may rank states by their length."""
+        longest = max((len(e.ids) for e in encoded), default=0)
+        if longest > self.spec.max_length and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"a transcript of {longest:,} tokens is longer than the {self.spec.max_length:,} the value model was "
+                "trained for: its beginning is cut off; train with a larger max_length, or shorten tool results "
+                "(Transcript(max_tool_chars=…))",
+                stacklevel=2,
+            )
 
     def _score_family(self, states: list[IntArray], prefix: int, members: list[int], found: Tensor) -> None:
         """Fill the rows of ``members``, whose first ``prefix`` tokens are the same."""
