@@ -17,5 +17,6 @@ class MissingExtraError(AMCError, ImportError):
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs the '{extra}' extra: pip install 'langgraph-amc[{extra}]'")
 
+
 class RunStoppedError(AMCError):
     """Base class of what stops a whole run rather than one particle; a run with a journal can be gone on with."""

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = '''
 import asyncio, os, signal, sys
 from langchain_core.tools import tool
@@ -22,14 +20,10 @@ folder, moment, sync = sys.argv[1], sys.argv[2], sys.argv[3] == "sync"
 @tool
 def send(to: str) -> str:
     """Send a mail."""
-    if moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
     with open(folder + "/sent", "a") as file:
         file.write(f"{to} {fx.current_effect.get()}\\n")
     if moment == "inside" and to == "b":
         os.kill(os.getpid(), signal.SIGKILL)
-    if moment == "error":
-        raise TimeoutError("no answer")
     return "sent to " + to
 
 @tool
@@ -51,8 +45,6 @@ with Journal(folder + "/journal.db") as journal:
         print("unknown", error.tool, error.arguments, error.key)
         if moment == "settle":
             fx.settle_effect(run.outbox, error.key, "sent to b, they say")
-    except TimeoutError as error:
-        print("failed", error)
     run.release()
 '''
 
@@ -69,31 +61,16 @@ def sent(folder: Path) -> list[str]:
     return [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
 
 
-@pytest.mark.parametrize("way", ["sync", "async"])
-def test_killed_after_the_effects(tmp_path: Path, way: str) -> None:
-    assert run(tmp_path, "after", way) == "killed"
+def test_killed_after_the_effects(tmp_path: Path) -> None:
+    assert run(tmp_path, "after", "sync") == "killed"
     assert sent(tmp_path) == ["a", "b"]
-    assert run(tmp_path, "never", way) == "ended ['sent to a', 'sent to b', 'saw'] ['committed', 'committed']"
+    assert run(tmp_path, "never", "sync") == "ended ['sent to a', 'sent to b', 'saw'] ['committed', 'committed']"
     assert sent(tmp_path) == ["a", "b"]
 
 
-@pytest.mark.parametrize("way", ["sync", "async"])
-def test_killed_inside_an_effect(tmp_path: Path, way: str) -> None:
-    assert run(tmp_path, "inside", way) == "killed"
-    assert run(tmp_path, "never", way).startswith("unknown send {'to': 'b'} amc-")
-    assert run(tmp_path, "settle", way).startswith("unknown send {'to': 'b'} amc-")
+def test_killed_inside_an_effect(tmp_path: Path) -> None:
+    assert run(tmp_path, "inside", "async") == "killed"
+    assert run(tmp_path, "settle", "async").startswith("unknown send {'to': 'b'} amc-")
     expected = "ended ['sent to a', 'sent to b, they say', 'saw'] ['committed', 'committed']"
-    assert run(tmp_path, "never", way) == expected
+    assert run(tmp_path, "never", "async") == expected
     assert sent(tmp_path) == ["a", "b"]
-
-
-def test_killed_before_it_did_anything_is_unknown_too(tmp_path: Path) -> None:
-    assert run(tmp_path, "before", "sync") == "killed"
-    assert run(tmp_path, "never", "sync").startswith("unknown send {'to': 'a'} amc-")
-    assert sent(tmp_path) == []
-
-
-def test_a_failed_effect_stays_failed(tmp_path: Path) -> None:
-    assert run(tmp_path, "error", "sync") == "failed no answer"
-    assert run(tmp_path, "never", "sync") == "failed no answer"
-    assert sent(tmp_path) == ["a"]

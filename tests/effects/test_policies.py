@@ -23,9 +23,8 @@ def made(name: str, **metadata: Any) -> BaseTool:
 
 def mcp_like(name: str, **hints: Any) -> BaseTool:
     """As langchain-mcp-adapters makes them: the dumped annotations are the metadata."""
-    from mcp.types import ToolAnnotations
-
-    return made(name, **ToolAnnotations(**hints).model_dump())
+    types = pytest.importorskip("mcp.types")
+    return made(name, **types.ToolAnnotations(**hints).model_dump())
 
 
 @pytest.mark.parametrize(

@@ -109,11 +109,8 @@ async def put(within: fx.EffectScope | None, write: BaseTool, note: str, *, sync
 
 
 @pytest.mark.parametrize("make", sessions())
-@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
-@pytest.mark.parametrize("asynchronous", [True, False], ids=["async-tool", "sync-tool"])
+@pytest.mark.parametrize(("sync", "asynchronous"), [(True, False), (False, False), (False, True)])
 async def test_clones_have_their_own_object(make: Callable[[], Any], sync: bool, asynchronous: bool) -> None:
-    if sync and asynchronous:
-        pytest.skip("an asynchronous tool has no synchronous path")
     session = make()
     write = writer(session, asynchronous=asynchronous)
     parent = scope({})
@@ -395,6 +392,64 @@ async def test_a_restart_with_other_answers_is_a_divergence() -> None:
     after = fx.EffectScope.restored(rules, "r", "p0", MemoryOutbox(), kept)
     with pytest.raises(fx.DivergenceError):
         await put(after, writer(session), "c")
+
+
+def two_desks(first: fx.Session[Any], second: fx.Session[Any]) -> BaseTool:
+    @tool
+    @fx.effect("stateful")
+    def write(note: str) -> str:
+        """Write a short note at the first desk, a long one at the second, and "both" at both."""
+        desks = [first] * (len(note) == 1 or note == "both") + [second] * (len(note) > 1)
+        return "; ".join(desk.get().write(note) for desk in desks)
+
+    return write
+
+
+@pytest.mark.parametrize("first_kind", [desk_class, copyable_class])
+@pytest.mark.parametrize("second_kind", [desk_class, copyable_class])
+async def test_several_sessions_over_several_turns(first_kind: Any, second_kind: Any) -> None:
+    first, second = fx.Session(first_kind()), fx.Session(second_kind())
+    write = two_desks(first, second)
+    for turn in range(3):
+        alone = scope({}, run=f"alone{turn}")
+        alone.release_all()
+        n = 3 * turn
+        assert await put(alone, write, "both") == f"{n + 1} notes, last both; {n + 1} notes, last both"
+        alone.adopt()
+        alone.close()
+        one, two = scope({}, "p0", run=f"r{turn}"), scope({}, "p1", run=f"r{turn}")
+        await put(one, write, "lost")
+        await put(two, write, "a")
+        clone = two.fork("p2")
+        await put(two, write, "x")
+        assert await put(clone, write, "bb") == f"{3 * turn + 2} notes, last bb"
+        again = clone.fork("p3")
+        assert await put(again, write, "both") == f"{3 * turn + 3} notes, last both; {3 * turn + 3} notes, last both"
+        again.adopt()
+        for each in (one, two, clone, again):
+            each.close()
+    assert first.get().notes == ["both", "a", "both"] * 3
+    assert second.get().notes == ["both", "bb", "both"] * 3
+
+
+async def test_several_sessions_survive_a_restart() -> None:
+    first, second = fx.Session(desk_class()), fx.Session(copyable_class())
+    app = agent("ToolNode", [two_desks(first, second)], [[("write", {"note": n})] for n in ("a", "bb", "both")])
+    rules = fx.read_effects(None, app)
+    assert rules is not None
+    before = scope(rules)
+    with before.enter():
+        app.invoke(ASK, thread())
+    kept = json.loads(json.dumps(before.state()))
+
+    fresh = two_desks(fx.Session(desk_class()), fx.Session(copyable_class()))
+    again = fx.read_effects(None, agent("ToolNode", [fresh], []))
+    assert again is not None
+    after = fx.EffectScope.restored(again, "r", "p0", MemoryOutbox(), kept)
+    assert await put(after, fresh, "c") == "3 notes, last c"
+    clone = after.fork("p1")
+    assert await put(clone, fresh, "both") == "4 notes, last both; 3 notes, last both"
+    assert await put(after, fresh, "dd") == "3 notes, last dd"
 
 
 async def test_environments_of_tasks_work_as_sessions() -> None:

@@ -277,9 +277,7 @@ def test_addresses_of_objects_do_not_make_another_question() -> None:
 def test_an_answer_that_cannot_be_kept_is_said_so(journal: Journal) -> None:
     class Odd(ReplyModel):
         def _generate(self, *_: Any, **__: Any) -> ChatResult:
-            return ChatResult(
-                generations=[ChatGeneration(message=AIMessage("x"), generation_info={"raw": lambda: 1})]
-            )
+            return ChatResult(generations=[ChatGeneration(message=AIMessage("x"), generation_info={"raw": lambda: 1})])
 
     run = fresh(journal)
     with (

@@ -362,8 +362,8 @@ def test_prune_and_list(url: str) -> None:
         assert [r.id for r in journal.runs()] == [busy.id]
         with pytest.raises(JournalError, match="no run begins"):
             journal.show("zzz")
+        fresh(journal, "another")
         with pytest.raises(JournalError, match="more than one"):
-            fresh(journal, "another")
             journal.show("")
         with pytest.raises(ConfigurationError, match="seconds"):
             journal.prune(float("nan"))

@@ -57,7 +57,9 @@ async def test_the_saver_holds_what_a_plain_run_leaves(name: str, durability: st
 
 
 @pytest.mark.parametrize("particles", [1, 3])
-@pytest.mark.parametrize("how", [{"print_mode": "updates"}, {"print_mode": ["values", "tasks"]}, {"debug": True}, "app"])
+@pytest.mark.parametrize(
+    "how", [{"print_mode": "updates"}, {"print_mode": ["values", "tasks"]}, {"debug": True}, "app"]
+)
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_printing(how: Any, particles: int, version: str, capsys: pytest.CaptureFixture[str]) -> None:
     case = ALL["subgraph_inherited"]

@@ -15,6 +15,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from tests.runtime.equality import CONFIG, wrapped
 from tests.support.cases import ALL
 
+
 class Plain:
     """Values with everything random about them (message ids, timestamps) replaced by its order."""
 

@@ -1,4 +1,4 @@
-"""Particles inside a node of another graph, beside a plain subgraph there: interrupts, streams, memory, new processes."""
+"""Particles inside a node of another graph, beside a plain subgraph: interrupts, streams, memory, new processes."""
 
 from __future__ import annotations
 
@@ -236,26 +236,27 @@ def test_without_a_saver_around_it_is_refused_with_advice() -> None:
 
 @pytest.mark.parametrize("mode", [*MODES, [m for m in MODES if m not in ("checkpoints", "debug")]])
 @pytest.mark.parametrize("kind", ["AMCNode", "wrap"])
+@pytest.mark.parametrize("saver", [True, False])
 @pytest.mark.parametrize("subgraphs", [True, False])
-async def test_the_winner_streams_through_the_graph_around(kind: str, mode: Any, subgraphs: bool) -> None:
+async def test_the_winner_streams_through_the_graph_around(kind: str, mode: Any, subgraphs: bool, saver: bool) -> None:
     """As the subgraph would: custom events, tokens and states, under its namespace."""
     options = {"stream_mode": mode, "subgraphs": subgraphs}
 
     def seen(node: Any) -> list[str]:
-        app = around(node, InMemorySaver())
-        return [e for e in numbered(map(described, app.stream(START_LOG, CONFIG, **options)), ordered=False)]
+        app = around(node, InMemorySaver() if saver else None)
+        return numbered(map(described, app.stream(START_LOG, CONFIG, **options)), ordered=False)
 
     async def aseen(node: Any) -> list[str]:
-        app = around(node, InMemorySaver())
+        app = around(node, InMemorySaver() if saver else None)
         events = [described(e) async for e in app.astream(START_LOG, CONFIG, **options)]
         return numbered(events, ordered=False)
 
     if mode in ("checkpoints", "debug"):
         # AMC's runs inside are roots, without parents in their metadata; only wrap is known to be a subgraph
-        if kind == "wrap":
-            build = lambda: writes(None)
-            assert len(seen(KINDS[kind](build()))) == len(seen(build()))
-            assert all("amc-" not in e for e in seen(KINDS[kind](build())))
+        if kind == "wrap" and saver:
+            got = seen(KINDS[kind](writes(None)))
+            assert len(got) == len(seen(writes(None)))
+            assert all("amc-" not in event for event in got)
         return
     for build in (lambda: writes(None), lambda: ALL["subgraph_inherited"].build(None)):
         assert sorted(seen(KINDS[kind](build()))) == sorted(seen(build()))
@@ -288,6 +289,48 @@ def test_a_new_process_goes_on(kind: str, tmp_path: Path) -> None:
         app = around(KINDS[kind](asking()), saver)
         assert [i.value for i in app.invoke(Command(resume="B"), CONFIG)["__interrupt__"]] == ["third?"]
         assert "A-B" in app.invoke(Command(resume="C"), CONFIG)["log"]
+
+
+CRASH = """
+import os, sys, time
+sys.path[:0] = [{root!r}]
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph
+import langgraph_amc as amc
+from tests.runtime.test_nested import CONFIG, START_LOG, around
+from tests.support.graphs import Log
+
+def step(s):
+    time.sleep(0.1)
+    with open({calls!r}, "a") as file:
+        file.write("x")
+    if os.path.getsize({calls!r}) == {kill}:
+        os._exit(9)
+    return {{"log": [f"step {{s['n']}}"], "n": s["n"] + 1}}
+
+g = StateGraph(Log)
+g.add_node("step", step)
+g.add_edge(START, "step")
+g.add_conditional_edges("step", lambda s: END if s["n"] > 5 else "step", ["step", END])
+node = amc.AMCNode(g.compile(), particles=3, boundary="step", resample=amc.every(1), seed=1, journal={journal!r})
+with SqliteSaver.from_conn_string({path!r}) as saver:
+    print(around(node, saver).invoke(START_LOG if {kill} else None, CONFIG)["log"])
+"""
+
+
+def test_a_killed_process_goes_on_where_it_was(tmp_path: Path) -> None:
+    names = {name: str(tmp_path / name) for name in ("calls", "journal", "path")}
+
+    def process(kill: int) -> Any:
+        program = CRASH.format(root=str(ROOT), kill=kill, **names)
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert process(10).returncode == 9
+    before = Path(names["calls"]).stat().st_size
+    done = process(0)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(["a0", "a0", *(f"step {n}" for n in range(1, 6)), "b6"])
+    assert Path(names["calls"]).stat().st_size - before < 15, "as many as a run from the start takes"
 
 
 async def test_async_sqlite(tmp_path: Path) -> None:

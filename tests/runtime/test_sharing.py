@@ -85,6 +85,21 @@ def test_a_live_object_that_no_checkpoint_holds(make: Any, noticed: bool) -> Non
     assert any("session" in w and "live object" in w for w in warnings(app)) == noticed
 
 
+def test_what_no_checkpoint_holds_is_copied_for_a_clone() -> None:
+    model = ReplyModel(reply=seeded(9))
+
+    def act(state: Any) -> dict[str, Any]:
+        seen = state.get("seen") or []
+        seen.append(len(state["messages"]))  # in place
+        return {"messages": [model.invoke(state["messages"]), AIMessage(f"seen {seen}")], "seen": seen}
+
+    out = amc.wrap(looping(act, seen=Annotated[Any, UntrackedValue]), **{**SETTINGS, "particles": 6}).invoke(ASK)
+    assert any(len(set(c.ancestors)) < 6 for c in out.amc.checks)
+    for particle in out.amc.particles:
+        seen = [m.content for m in particle.output["messages"] if m.content.startswith("seen")]
+        assert seen == ["seen [1]", "seen [1, 3]"]
+
+
 @pytest.mark.parametrize("cache", [InMemoryCache(), None])
 def test_a_models_own_cache(cache: Any) -> None:
     model = ReplyModel(reply=lambda messages: AIMessage(f"answer {len(messages)}"), cache=cache)

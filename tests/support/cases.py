@@ -22,7 +22,6 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, tool
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.prebuilt import create_react_agent
@@ -272,7 +271,7 @@ MORE: dict[str, Case] = {
 }
 ALL: dict[str, Case] = {**CASES, **MORE, **AGENTS}
 
-PARALLEL = frozenset({"join", "send", "send_interrupt", "asks_twice", "create_agent", "create_react_agent", "functional"}) | {
-    name for name in AGENTS if name not in ("todo", "tool_retry", "structured_output")
-}
+PARALLEL = frozenset(
+    {"join", "send", "send_interrupt", "asks_twice", "create_agent", "create_react_agent", "functional"}
+) | {name for name in AGENTS if name not in ("todo", "tool_retry", "structured_output")}
 """Cases with tasks that run side by side, whose events come in the order in which they happen to end."""

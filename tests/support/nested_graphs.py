@@ -13,6 +13,7 @@ from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.managed import RemainingSteps
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send, interrupt
 
 from tests.support.graphs import Case, Log, ScriptedModel, _node, add
@@ -159,8 +160,6 @@ def worker_as_tool(saver: Any) -> Any:
         calls = [{"name": "ask", "args": {"question": asked}, "id": f"c{len(s['messages'])}"}] if asked < 2 else []
         return {"messages": [AIMessage(f"after {asked}", tool_calls=calls, id=f"o{len(s['messages'])}")]}
 
-    from langgraph.prebuilt import ToolNode, tools_condition
-
     graph = StateGraph(MessagesState)
     graph.add_node("choose", choose)
     graph.add_node("tools", ToolNode([StructuredTool.from_function(ask, aask, name="ask", description="Ask.")]))
@@ -214,6 +213,8 @@ NESTED: dict[str, Case] = {
     "worker": Case(worker, (_ask, _again), "worker/model"),
     "worker_tools": Case(worker, (_ask, _again), "worker/tools"),
     "worker_as_tool": Case(worker_as_tool, (_ask, _again), "tools/model"),
-    "asks": Case(asks_inside, (_log, Command(resume="yes"), _next, Command(resume="no")), ["sub/s1", "sub/ask", "sub/s2"]),
+    "asks": Case(
+        asks_inside, (_log, Command(resume="yes"), _next, Command(resume="no")), ["sub/s1", "sub/ask", "sub/s2"]
+    ),
     "counted": Case(counted_inside, ({"log": []}, {"log": [-1]}), "sub/step"),
 }

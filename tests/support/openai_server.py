@@ -126,7 +126,7 @@ class OpenAIServer:
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:
-        """Counts how many requests are on their way at a time."""
+        """Counts how many requests are being answered at a time."""
         with self._lock:
             self.running += 1
             self.most_running = max(self.most_running, self.running)
@@ -155,23 +155,23 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = json.loads(self.rfile.read(length))
         state = self.server_state
-        with state.in_flight():
-            try:
+        try:
+            with state.in_flight():
                 response = state.answer(body)
-            except ServerError as error:
-                kind = "invalid_request_error" if error.status < 500 else "server_error"
-                told = {"error": {"message": str(error), "type": kind, "code": error.code}}
-                self._json(error.status, told, error.retry_after)
-                return
-            except Broken as broken:
-                self.close_connection = True
-                if broken.how == "json":
-                    self._send(200, b'{"id": "chatcmpl-1", "choi')
-                return
-            if body.get("stream"):
-                self._stream(response, bool((body.get("stream_options") or {}).get("include_usage")))
-            else:
-                self._json(200, response)
+        except ServerError as error:
+            kind = "invalid_request_error" if error.status < 500 else "server_error"
+            told = {"error": {"message": str(error), "type": kind, "code": error.code}}
+            self._json(error.status, told, error.retry_after)
+            return
+        except Broken as broken:
+            self.close_connection = True
+            if broken.how == "json":
+                self._send(200, b'{"id": "chatcmpl-1", "choi')
+            return
+        if body.get("stream"):
+            self._stream(response, bool((body.get("stream_options") or {}).get("include_usage")))
+        else:
+            self._json(200, response)
 
     def _json(self, status: int, payload: dict[str, Any], retry_after: str | float | None = None) -> None:
         self._send(status, json.dumps(payload).encode(), retry_after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ def runs(
     with _opened(journal) as opened:
         found = opened.runs(status=status, limit=limit)
     if as_json:
-        typer.echo(json.dumps([asdict(run) for run in found]))
+        typer.echo(json.dumps(_finite([asdict(run) for run in found])))
         return
     table = _table("run", "status", "app", "thread", "begun", "took")
     for run in found:
@@ -53,7 +54,7 @@ def runs(
             str(about.get("app") or ""),
             str(about.get("thread_id") or ""),
             _moment(run.created),
-            _span((run.ended or run.heard_of) - run.created) if run.ended or run.heard_of else "",
+            _span((run.ended or run.heard_of) - run.created),
         )
     _print(table)
 
@@ -67,7 +68,7 @@ def show(
     with _opened(journal) as opened:
         info = opened.show(run)
     if as_json:
-        typer.echo(json.dumps(_plain(info)))
+        typer.echo(json.dumps(_finite(_plain(info))))
         return
     _print(_facts(info))
     if info.particles:
@@ -116,7 +117,7 @@ def _facts(info: RunInfo) -> Table:
         "run": run.id,
         "status": run.status,
         "begun": _moment(run.created),
-        "ended" if run.ended else "heard of": _moment(run.ended or run.heard_of) if run.ended or run.heard_of else "",
+        "ended" if run.ended else "heard of": _moment(run.ended or run.heard_of),
         "owner": run.owner or "nobody",
         "seed": run.seed,
         **run.about,
@@ -179,6 +180,15 @@ def _plain(info: RunInfo) -> Mapping[str, Any]:
     }
 
 
+def _finite(value: Any) -> Any:
+    """Strict JSON has no infinite numbers: they become text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def _seconds(text: str) -> float:
     """Seconds of a span like ``30d``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip().lower())
@@ -208,6 +218,6 @@ def _table(*columns: str) -> Table:
 
 
 def _print(table: Table) -> None:
-    console = Console()
+    terminal = Console().is_terminal
     # a pipe has no width, and a table that is cut is of no use to who reads it
-    console.print(table, width=None if console.is_terminal else 200)
+    Console(width=None if terminal else 200).print(table)

@@ -25,8 +25,8 @@ from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy import gate
 from langgraph_amc.policy.bell import Bell, Ear
 from langgraph_amc.policy.bounds import Request, priced, settled, worst_case
-from langgraph_amc.policy.budget import Budget, BudgetExceededError, Limit, show
-from langgraph_amc.policy.retry import AnswerError
+from langgraph_amc.policy.budget import Budget, BudgetExceededError, Limit, amount, show
+from langgraph_amc.policy.retry import AnswerError, may_be_billed
 from langgraph_amc.trajectories.types import Usage
 
 PATIENCE = 600.0
@@ -136,13 +136,13 @@ class Account:
 
     def remaining(self, limit: Limit) -> float | None:
         """What is neither spent nor reserved, in the limit's unit; ``None`` where there is no such limit."""
-        allowed = _allowed(self.budget, limit)
+        allowed = self.budget.allowed(limit)
         if allowed is None:
             return None
         if limit == "seconds":
             return max(0.0, allowed - self.seconds)
         with _lock:
-            return max(0.0, allowed - _amount(self.spent, limit) - _amount(self.reserved, limit))
+            return max(0.0, allowed - amount(self.spent, limit) - amount(self.reserved, limit))
 
     def timed_out(self) -> BudgetExceededError:
         """The error of a run that is broken off at its `deadline`."""
@@ -180,7 +180,12 @@ class Account:
 
         Raises BudgetExceededError where they cannot, or may not be waited for.
         """
-        self._wait(_Ask(run_id, request, self._worst(request), threading.current_thread()), wait)
+        try:
+            worst = self._worst(request)
+        except ConfigurationError:
+            _refused.append(run_id)
+            raise
+        self._wait(_Ask(run_id, request, worst, threading.current_thread()), wait)
 
     async def areserve(self, run_id: UUID, request: Request) -> None:
         """The same without blocking the event loop; to be called in the task that makes the model call.
@@ -277,7 +282,7 @@ class Account:
         if self.budget.seconds is not None and self.seconds >= self.budget.seconds:
             return "seconds"
         for limit in _SUMS:
-            allowed = _allowed(self.budget, limit)
+            allowed = self.budget.allowed(limit)
             if allowed is None:
                 continue
             held = [
@@ -286,17 +291,17 @@ class Account:
                 if owner is None or limit == "calls" or call.owner is owner or call.owner in _waiting
             ]
             spent = [self._booked, *self._lost.values()]
-            if math.fsum(_amount(usage, limit) for usage in (*spent, *held, asked)) > allowed:
+            if math.fsum(amount(usage, limit) for usage in (*spent, *held, asked)) > allowed:
                 return limit
         return None
 
     def _refuse(self, ask: _Ask, account: Account, worst: Usage, limit: Limit) -> None:
-        allowed = _allowed(account.budget, limit) or 0.0
+        allowed = account.budget.allowed(limit) or 0.0
         if limit == "seconds":
             error = BudgetExceededError(limit, allowed, account.seconds, 0.0, 0.0)
         else:
-            spent, reserved = _amount(account.spent, limit), _amount(account.reserved, limit)
-            error = BudgetExceededError(limit, allowed, spent, reserved, _amount(worst, limit))
+            spent, reserved = amount(account.spent, limit), amount(account.reserved, limit)
+            error = BudgetExceededError(limit, allowed, spent, reserved, amount(worst, limit))
         account.exhausted = f"{limit}: a call of {ask.request.name} did not fit into {show(limit, allowed)}"
         if ask.run_id is not None:
             _refused.append(ask.run_id)
@@ -316,8 +321,8 @@ class Account:
     def _settled(self, call: _Call, response: LLMResult) -> Usage:
         used = settled(call.request, call.worst, response, self.budget)
         for limit in _SUMS:
-            took, bound = _amount(used, limit), _amount(call.worst, limit)
-            if _allowed(self.budget, limit) is not None and took > bound * 1.000001:
+            took, bound = amount(used, limit), amount(call.worst, limit)
+            if self.budget.allowed(limit) is not None and took > bound * 1.000001:
                 by = call.request.name
                 self.overruns.append(f"a call of {by} took {show(limit, took)}, {show(limit, bound)} were reserved")
         return used
@@ -354,22 +359,6 @@ class Account:
 
     def _patience(self) -> float:
         return PATIENCE if self.deadline is None else min(PATIENCE, max(0.0, self.deadline - self._clock()))
-
-
-def may_be_billed(error: BaseException) -> bool:
-    """Whether the provider may have done the work although the call failed: it was given up while under way."""
-    cancelled = not isinstance(error, Exception)
-    return (
-        cancelled or isinstance(error, TimeoutError) or any("Timeout" in kind.__name__ for kind in type(error).__mro__)
-    )
-
-
-def _amount(usage: Usage, limit: Limit) -> float:
-    return (usage.cost or 0.0) if limit == "usd" else usage.tokens if limit == "tokens" else usage.calls
-
-
-def _allowed(budget: Budget, limit: Limit) -> float | None:
-    return {"usd": budget.usd, "tokens": budget.tokens, "calls": budget.calls, "seconds": budget.seconds}[limit]
 
 
 def _this_task() -> asyncio.Task[Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from langgraph_amc.errors import AMCError, ConfigurationError
+from langgraph_amc.trajectories.types import Usage
 
 if TYPE_CHECKING:
     from langgraph_amc.policy.account import Account
@@ -123,6 +124,10 @@ class Budget:
 
         return Account(self)
 
+    def allowed(self, limit: Limit) -> float | None:
+        """A limit by its name."""
+        return {"usd": self.usd, "tokens": self.tokens, "calls": self.calls, "seconds": self.seconds}[limit]
+
     def price(self, names: tuple[str, ...]) -> Price | None:
         """The price given for a model that goes by these names, not counting ``"*"``."""
         for name in names:
@@ -132,11 +137,16 @@ class Budget:
         return None
 
 
-def show(limit: Limit, amount: float) -> str:
+def amount(usage: Usage, limit: Limit) -> float:
+    """What counts of a usage for a limit, in its unit; an unknown cost counts nothing."""
+    return (usage.cost or 0.0) if limit == "usd" else usage.tokens if limit == "tokens" else usage.calls
+
+
+def show(limit: Limit, quantity: float) -> str:
     """An amount with its unit."""
     if limit == "usd":
-        return f"${amount:.4g}" if amount < 1 else f"${amount:,.2f}"
-    return f"{amount:.4g} seconds" if limit == "seconds" else f"{amount:,.0f} {limit}"
+        return f"${quantity:.4g}" if quantity < 1 else f"${quantity:,.2f}"
+    return f"{quantity:.4g} seconds" if limit == "seconds" else f"{quantity:,.0f} {limit}"
 
 
 def _is_number(value: object) -> bool:

@@ -9,13 +9,14 @@ and swallows what it raises: by then the second has reserved or raised, and the 
 from __future__ import annotations
 
 import asyncio
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.outputs import LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
@@ -44,6 +45,14 @@ def activate(account: Account | None) -> Account | None:
     return before
 
 
+def _not_a_refusal(record: logging.LogRecord) -> bool:
+    # LangChain logs what a handler raises before it raises it: a refused call is its caller's business, not a fault.
+    return not (isinstance(record.args, tuple) and record.args[:1] in (("SyncGate",), ("AsyncGate",)))
+
+
+logging.getLogger("langchain_core.callbacks.manager").addFilter(_not_a_refusal)
+
+
 class _Deaf(BaseCallbackHandler):
     """Hears of model calls only, in the calling thread or task, and may forbid them."""
 
@@ -56,8 +65,8 @@ class _Deaf(BaseCallbackHandler):
     ignore_custom_event = True
 
 
-class AsyncGate(_Deaf, AsyncCallbackHandler):
-    """Reserves for asynchronous calls."""
+class AsyncGate(_Deaf):
+    """Reserves for asynchronous calls; deaf to the rest, as each coroutine costs a synchronous call an event loop."""
 
     def __init__(self, account: Account) -> None:
         super().__init__()

@@ -81,6 +81,12 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, ConnectionError | TimeoutError)
 
 
+def may_be_billed(error: BaseException) -> bool:
+    """Whether the provider may have done the work although the call failed: it was given up while under way."""
+    given_up = not isinstance(error, Exception) or isinstance(error, TimeoutError)
+    return given_up or any("Timeout" in kind.__name__ for kind in type(error).__mro__)
+
+
 def retry_after(error: BaseException) -> float | None:
     """Seconds after which the provider wants to be asked again; it gives seconds or a date."""
     headers = getattr(error, "litellm_response_headers", None) or {}

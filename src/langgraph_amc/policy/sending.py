@@ -15,11 +15,11 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception
 
-from langgraph_amc.policy.account import Account, may_be_billed
+from langgraph_amc.policy.account import Account
 from langgraph_amc.policy.bounds import Request, chat_request
 from langgraph_amc.policy.gate import current_account, may_block
 from langgraph_amc.policy.limiter import Limiter, Turn
-from langgraph_amc.policy.retry import TOO_MANY, AnswerError, Retry, check_answers, is_transient
+from langgraph_amc.policy.retry import TOO_MANY, AnswerError, Retry, check_answers, is_transient, may_be_billed
 from langgraph_amc.trajectories.types import Usage
 
 

@@ -22,7 +22,7 @@ from langgraph.types import Durability
 from langgraph_amc.errors import AMCError
 from langgraph_amc.runtime.cells import Cell, MessageList, Packed
 from langgraph_amc.runtime.engine import Engine
-from langgraph_amc.runtime.nested import NamespacedSaver
+from langgraph_amc.runtime.namespaced import NamespacedSaver
 from langgraph_amc.runtime.nodes import Key, Node, Writes, chain, ordered
 from langgraph_amc.runtime.particle import Particle
 
@@ -123,8 +123,8 @@ class _Writer:
                     raise
                 if time.monotonic() + pause > deadline:
                     raise SaverBusyError(
-                        f"the database of the app's saver was locked by others for {PATIENCE:.0f} s, so the winner could "
-                        "not be committed: find who holds it, or give writers that share a file more time "
+                        f"the database of the app's saver was locked by others for {PATIENCE:.0f} s, so the winner "
+                        "could not be committed: find who holds it, or give writers that share a file more time "
                         "(sqlite3.connect(timeout=…)) and WAL mode, then invoke again"
                     ) from error
             await self.engine.call(time.sleep, pause * random.uniform(0.5, 1.5))

@@ -59,7 +59,7 @@ class Gate:
         self._lock = threading.Lock()
         self._held: dict[str, list[Future[None]]] = {}
         self._closed: set[str] = set()
-        """Namespaces below which nobody is held any more, since the run ends there."""
+        """Namespaces in whose super-step nobody is held any more, since it ends."""
         self._writer: Any = None
         self._knocks = 0
         """Knocks on their way."""
@@ -94,7 +94,7 @@ class Gate:
             return None
         opened: Future[None] = Future()
         with self._lock:
-            if any(_is_under(namespace, ended) for ended in self._closed):
+            if any(_is_in_step(namespace, ended) for ended in self._closed):
                 raise GraphInterrupt()
             self._held.setdefault(namespace, []).append(opened)
         self._knock()
@@ -104,8 +104,8 @@ class Gate:
         """A task has ended; if it failed, so do the tasks beside it, for which LangGraph's threads wait."""
         if "__error__" in channels and "__error_source_node__" not in channels:
             self.close(namespace)
+        self._early = not self.is_async
         if self._held:
-            self._early = not self.is_async
             self._knock()
 
     def heard(self) -> bool:
@@ -127,11 +127,11 @@ class Gate:
             if opened.set_running_or_notify_cancel():
                 opened.set_result(None)
 
-    def close(self, below: str = "") -> None:
-        """End every task that is held, or would be from now on, in or below a namespace."""
+    def close(self, step: str = "") -> None:
+        """End all that is held, or would be from now on, inside the super-step of a namespace: default, the app's."""
         with self._lock:
-            self._closed.add(below)
-            ended = [f for ns in list(self._held) if _is_under(ns, below) for f in self._held.pop(ns)]
+            self._closed.add(step)
+            ended = [f for ns in list(self._held) if _is_in_step(ns, step) for f in self._held.pop(ns)]
         for opened in ended:
             if opened.set_running_or_notify_cancel():
                 opened.set_exception(GraphInterrupt())
@@ -229,9 +229,8 @@ class GatedSaver(ParticleSaver):
 
     def _step_rests(self, thread_id: str, namespace: str, held: Sequence[str]) -> bool:
         """Whether every task of a namespace's super-step has ended or rests, or as many as may run at once."""
-        inner = [ns for ns in held if not namespace or ns.startswith(f"{namespace}|")]
-        first = {(ns[len(namespace) + 1 :] if namespace else ns).split("|")[0] for ns in inner}
-        tasks = [part for part in first if not part.isdigit()]
+        inner = [ns for ns in held if _is_in_step(ns, namespace)]
+        tasks = {(ns[len(namespace) + 1 :] if namespace else ns).split("|")[0] for ns in inner}
         resting = sum(
             self._task_rests(thread_id, f"{namespace}|{task}" if namespace else task, inner) for task in tasks
         )
@@ -268,8 +267,15 @@ def gated_call(
     return config, {**options, "durability": "sync", "stream_mode": modes}
 
 
-def _is_under(namespace: str, above: str) -> bool:
-    return not above or namespace == above or namespace.startswith(f"{above}|")
+def _is_under(namespace: str, task: str) -> bool:
+    return namespace == task or namespace.startswith(f"{task}|")
+
+
+def _is_in_step(namespace: str, step: str) -> bool:
+    """Whether a task of a namespace's own super-step has it; not so where a task calls its next graph."""
+    if not step:
+        return True
+    return namespace.startswith(f"{step}|") and not namespace[len(step) + 1 :].split("|")[0].isdigit()
 
 
 def _parents(node: Node) -> Mapping[str, str]:

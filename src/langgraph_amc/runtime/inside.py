@@ -17,20 +17,25 @@ from langgraph_amc.runtime.gate import GatedSaver
 from langgraph_amc.runtime.launch import Event, parse_event
 from langgraph_amc.runtime.nodes import Node
 from langgraph_amc.runtime.record import Record
+from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.trajectories.transcript import Transcript
 
 
 def state_inside(
-    saver: GatedSaver, thread_id: str, state: Any, record: Record, transcript: Transcript | None
-) -> dict[str, Any]:
-    """The app's state, overlaid with the values of the subgraphs under way, and with the messages of all."""
+    saver: ParticleSaver, thread_id: str, state: Any, record: Record, transcript: Transcript | None
+) -> Any:
+    """The app's state, overlaid with the values of the subgraphs under way, and with the messages of all.
+
+    ``record`` is what V has read so far; outside subgraphs the state is the app's own.
+    """
+    inside = saver.inside(thread_id) if isinstance(saver, GatedSaver) else {}
+    if not inside:
+        return state
     key = "messages" if transcript is None else transcript.messages_key
     levels = [state] if isinstance(state, Mapping) else []
-    for node in saver.inside(thread_id).values():
-        levels.append({k: cell.thaw() for k, cell in node.values.items() if _is_state(k)})
+    levels += [{k: c.thaw() for k, c in node.values.items() if _is_state(k)} for node in inside.values()]
     merged = {k: v for level in levels for k, v in level.items()}
-    found = [m for level in levels for m in _listed(level.get(key))]
-    if found:
+    if found := [message for level in levels for message in _listed(level.get(key))]:
         merged[key] = _in_order_of_appearance(found, _read_last(record))
     return merged
 

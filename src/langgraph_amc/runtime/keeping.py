@@ -20,6 +20,7 @@ from langgraph.store.base import PutOp
 
 from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.isolation import OverlayStore
+from langgraph_amc.runtime.journal import RunInUseError
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.record import Record
 from langgraph_amc.runtime.request import RUN_KEY, StreamRequest
@@ -62,10 +63,25 @@ async def open_keeper(
         "particles": request.settings.particles,
     }
     key = _key(request, root, thread_id)
+    attempt = 0
     while True:
-        run = await engine.call(
-            lambda: journal.open(key, seed=seed, about=about, input=request.input, serde=root.serde)
-        )
+        try:
+            run = await engine.call(
+                functools.partial(
+                    journal.open,
+                    f"{key}#{attempt}" if attempt else key,
+                    seed=seed,
+                    about=about,
+                    input=request.input,
+                    serde=root.serde,
+                )
+            )
+        except RunInUseError:
+            # without a thread or a name, two calls with the same input that run at once are two runs
+            if thread_id is not None or RUN_KEY in request.config["configurable"]:
+                raise
+            attempt += 1
+            continue
         keeper = JournalKeeper(run, engine, root)
         if keeper.goes_on_from(head_id):
             return keeper

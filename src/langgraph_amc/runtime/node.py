@@ -37,7 +37,7 @@ class AMCNode(Runnable[Any, Any]):
         **settings: Any,
     ) -> None:
         self.app = wrap(subgraph, **settings)
-        self.app._amc_whole = True  # type: ignore[attr-defined]
+        self.app._amc_whole = True
         self.name = subgraph.get_name()
         self._to_inner = to_inner
         self._to_outer = to_outer

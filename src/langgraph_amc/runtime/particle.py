@@ -172,9 +172,7 @@ class Particle:
             self.status = "pruned"
         if self._run is not None:
             run, self._run = self._run, None
-            if (gated := self._gated) is not None and gated.gate.held:
-                await leave(gated, self.launch.engine, run)
-            await self.launch.engine.close(run)
+            await self._close(run)
 
     async def stop(self, error: BudgetExceededError) -> None:
         """End this particle where it stands, because there is nothing left to go on with."""
@@ -182,7 +180,7 @@ class Particle:
         self._segment = self._segment[: self._edge]
         self._end("truncated")
         if run is not None:
-            await self.launch.engine.close(run)
+            await self._close(run)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -218,12 +216,12 @@ class Particle:
         if (gated := self._gated) is not None:
             config, options = gated_call(config, options, launch.engine.is_async)
             inside = gated.inside(launch.thread_id)
-            self._resumes |= bool(inside)
         head = self.saver.head(launch.thread_id)
         if self._entry is not None and head is not None:
             used = head.metadata["step"] - launch.base_step
             config["recursion_limit"] = StepsLeft(launch.recursion_limit, used, steps_used(inside))
-            self._reentry = Reentry(head, inside, self._ran) if inside else None
+            self._reentry = Reentry(head, inside, self._ran) if inside and not self._resumes else None
+            self._resumes |= bool(inside)
             configurable = {k: v for k, v in launch.config["configurable"].items() if k != "checkpoint_id"}
             if self.input is None and not self._resumes:
                 # a clone goes on, it does not resume: a subgraph with a memory of its own would otherwise
@@ -235,6 +233,11 @@ class Particle:
     @property
     def _gated(self) -> GatedSaver | None:
         return self.saver if isinstance(self.saver, GatedSaver) else None
+
+    async def _close(self, run: Any) -> None:
+        if (gated := self._gated) is not None and gated.gate.held:
+            await leave(gated, self.launch.engine, run)
+        await self.launch.engine.close(run)
 
     def _reentry_input(self) -> Any:
         if not self.launch.untracked or not isinstance(self.state, Mapping):

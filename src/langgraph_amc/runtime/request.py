@@ -131,6 +131,10 @@ class Emission:
             return ((ns, payload),) if self.subgraphs else (payload,)
         return ((ns, mode, payload) if self.subgraphs else (mode, payload),)
 
+    def gives(self, event: Event) -> bool:
+        """Whether the caller gets events like this one."""
+        return event[1] in self.given and (self.subgraphs or not event[0])
+
     def _repeats(self, payload: Any) -> bool:
         """LangGraph streams one removal of all messages per run, and a clone is a run of its own."""
         message = payload[0]

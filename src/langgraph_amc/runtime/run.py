@@ -66,7 +66,9 @@ class Run:
         self._settings: Settings = request.settings
         self._keeper: JournalKeeper | None = setup.keeper
         self._head_id = setup.head_id
-        self._shown: Stream = BestStream() if request.settings.stream == "best" else SettledStream()
+        self._shown: Stream = (
+            BestStream(emission_of(request).gives) if request.settings.stream == "best" else SettledStream()
+        )
         self._started = time.perf_counter()
         # not the seed itself: particles' seeds are drawn from it under other names
         self._rng = np.random.default_rng(self.population.launch.identity("resampling").seed)
@@ -121,12 +123,15 @@ class Run:
         if not population.launch.alone:
             await commit(winner, population.root.base, self._head_id, durability_of(self.request))
         if winner.effects is not None:
-            await population.launch.engine.call(winner.effects.adopt)
+            engine = population.launch.engine
+            await engine.call(winner.effects.aadopt if engine.is_async else winner.effects.adopt)
         if self._keeper is not None:
             await self._keeper.finish(winner.status or "finished", self.result())
 
     async def close(self) -> None:
         """Leave the run; one that has not been handed over can be gone on with."""
+        if self._winner is not None and self._winner.effects is not None:
+            await self.population.launch.engine.call(self._winner.effects.close)
         if self._keeper is not None:
             await self._keeper.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,13 +130,29 @@ def read_settings(
         seed,
         transcript,
         needs_text,
-        read_effects(effects, app),
+        _effects(effects, app, particles),
         budget,
         _journal(journal),
         stream,
         soft,
         points,
     )
+
+
+def _effects(spec: Mapping[str, Policy] | Policy | None, app: Any, particles: int) -> EffectRules | None:
+    rules = read_effects(spec, app)
+    if rules is None:
+        return None
+    if particles > 1 and (unknown := rules.unclassified()):
+        fate = (
+            "run in every particle" if rules.default in (None, "pure") else f"follow effects={{'*': {rules.default!r}}}"
+        )
+        warnings.warn(
+            f"nothing is known of the side effects of {', '.join(unknown)}: these tools {fate}; say what they do with "
+            f"wrap(effects={{{unknown[0]!r}: 'pure'}}) (or 'commit', 'stateful', 'deny')",
+            stacklevel=4,
+        )
+    return rules if rules.active else None
 
 
 def _journal(journal: Journal | str | Path | None) -> Journal | None:

@@ -9,8 +9,8 @@ prefers another one, it says so and goes on from where the two part.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from langchain_core.messages import BaseMessage
@@ -74,8 +74,12 @@ class SettledStream:
 
 @dataclass(slots=True)
 class BestStream:
-    """Shows the particle that is best valued now, ahead of the decision."""
+    """Shows the particle that is best valued now, ahead of the decision.
 
+    ``gives`` tells which events the reader gets: those are what it is told to drop.
+    """
+
+    gives: Callable[[Event], bool]
     shown: tuple[Segment, ...] = ()
     particle: str | None = None
 
@@ -98,18 +102,21 @@ class BestStream:
         common = _common(self.shown, best.lineage)
         events: list[Event] = []
         if common < min(len(self.shown), len(best.lineage)) or (common < len(self.shown) and best.done):
-            events.append(switch(best.name, self.particle, common, len(self.shown) - common))
+            events.append(self._switch(best.name, common))
         elif common < len(self.shown):
             return []  # the same line, seen from a particle that has not come as far
         events.extend(event for segment in best.lineage[common:] for event in segment)
         self.shown, self.particle = best.lineage, best.name
         return events
 
-
-def switch(particle: str, before: str | None, kept: int, withdrawn: int) -> Event:
-    """The custom event that tells a reader to drop the last ``withdrawn`` segments: another line goes on."""
-    payload = {"amc": {"event": "switch", "particle": particle, "from": before, "kept": kept, "withdrawn": withdrawn}}
-    return (), "custom", payload, None
+    def _switch(self, particle: str, common: int) -> Event:
+        """The custom event that tells a reader to drop the last events: another line goes on from there."""
+        kept, withdrawn = (
+            sum(self.gives(event) for segment in part for event in segment)
+            for part in (self.shown[:common], self.shown[common:])
+        )
+        about = {"event": "switch", "particle": particle, "from": self.particle, "kept": kept, "withdrawn": withdrawn}
+        return (), "custom", {"amc": about}, None
 
 
 def _potential(particle: Runner) -> float:

@@ -124,7 +124,7 @@ def _graphs(graph: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def _called(candidate: Any) -> Iterator[Any]:
-    """Compiled graphs that a node is, or that its function refers to."""
+    """Compiled graphs that a node is, or that its function refers to; LangGraph's own kinds are known by name only."""
     if isinstance(candidate, Pregel):
         yield candidate
     elif isinstance(candidate, RunnableLambda):
@@ -149,7 +149,9 @@ def _check_path(path: Path, graphs: Mapping[Path, Any]) -> None:
         if name not in graph.nodes:
             known = ", ".join(sorted(n for n in graph.nodes if not n.startswith("__")))
             where = f"the subgraph {'/'.join(path[:depth])!r}" if depth else "this graph"
-            raise ConfigurationError(f"boundary {'/'.join(path)!r}: {where} has no node {name!r}; its nodes are {known}")
+            raise ConfigurationError(
+                f"boundary {'/'.join(path)!r}: {where} has no node {name!r}; its nodes are {known}"
+            )
 
 
 def _check_graphs(app: Any, points: Points) -> None:
@@ -158,8 +160,8 @@ def _check_graphs(app: Any, points: Points) -> None:
         for node_name, node in graph.nodes.items():
             if any(g.checkpointer is False for g in _called(node.bound)):
                 raise ConfigurationError(
-                    f"node {'/'.join((*path, node_name))!r} runs a graph compiled with checkpointer=False, beside which "
-                    "LangGraph cannot hold a run inside a subgraph: compile it without that argument"
+                    f"node {'/'.join((*path, node_name))!r} runs a graph compiled with checkpointer=False, beside "
+                    "which LangGraph cannot hold a run inside a subgraph: compile it without that argument"
                 )
         if graph.step_timeout is not None and any(p[: len(path)] == path for p in points.nodes):
             raise ConfigurationError("step_timeout goes on while a particle is held inside a subgraph: leave it out")

@@ -13,12 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
+from langchain_core.messages import ToolMessage
+from langchain_core.messages.tool import ToolOutputMixin
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.types import Interrupt
 
 from langgraph_amc.runtime.effects.current import body, inside
 from langgraph_amc.runtime.effects.errors import EffectUnknownError
+from langgraph_amc.runtime.effects.identity import canonical, jsonable
 from langgraph_amc.runtime.effects.outcome import (
     INTERRUPTED,
     ResultLostError,
@@ -209,7 +212,16 @@ def _earlier(scope: EffectScope, call: Call, key: str, entry: str, known: Record
         what = f"took place, but its result of type {lost} could not be stored"
         raise EffectUnknownError(call.tool, call.arguments, entry, what) from None
     _note(scope, call, key, "committed")
-    return result
+    return _as_answer(call, result)
+
+
+def _as_answer(call: Call, result: Any) -> Any:
+    """A result a person gave with `settle_effect` is rarely the message a model's call is answered with."""
+    items = result if isinstance(result, list) and result else [result]
+    if call.tool_call_id is None or all(isinstance(item, ToolOutputMixin) for item in items):
+        return result
+    text = result if isinstance(result, str) else canonical(jsonable(result))
+    return ToolMessage(text, name=call.tool, tool_call_id=call.tool_call_id)
 
 
 def _note(scope: EffectScope, call: Call, key: str, state: EffectState) -> None:

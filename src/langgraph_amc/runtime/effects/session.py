@@ -99,18 +99,22 @@ class Session(Generic[T]):
         """The world a run begins with: the state the process-wide object is in."""
         with self._lock:
             if direct:
-                return World(self, value=self.shared(), owned=False)
+                return World(self, value=self.shared(), logs=self._history, owned=False)
             if self._shared is MISSING:
-                return World(self, value=self.factory())
+                return World(self)
             if self.copies(self._shared):
                 token = self.snapshot(self._shared)
-                return World(self, token=token, origin=token)
-            if self._history is None:
-                raise SessionError(
-                    "a session's process-wide object was used outside AMC runs and cannot be copied for a particle: "
-                    "give Session(snapshot=…, restore=…), or use it in AMC runs only"
-                )
-            return World(self, behind=True, logs=self._history)
+                return World(self, token=token, origin=token, logs=self._history)
+            return World(self, behind=True, logs=self.known_history())
+
+    def known_history(self) -> Logs:
+        """The calls that lead from a fresh object to the process-wide one; raises SessionError if unknown."""
+        if self._history is None:
+            raise SessionError(
+                "a session's process-wide object was used outside AMC runs and cannot be copied for a particle by "
+                "repeating calls: give Session(snapshot=…, restore=…), or use it in AMC runs only"
+            )
+        return self._history
 
     def adopt(self, value: Any, logs: Logs | None) -> None:
         """Make ``value`` the process-wide object; ``logs`` lead to its state, ``None`` if that is not known."""
@@ -130,7 +134,7 @@ class World:
     token: what it is restored from, else it is made fresh.
     origin: the token of the state in which the run began, from which calls are repeated.
     behind: whether the logged calls have to be repeated on it first.
-    logs: calls of earlier runs that come before the particle's own.
+    logs: calls of earlier runs that come before the particle's own; ``None`` if they are not known.
     owned: ``False`` for the process-wide object itself.
     unlogged: changed, maybe, by code that is in no log.
     """
@@ -140,7 +144,7 @@ class World:
     token: Any = MISSING
     origin: Any = MISSING
     behind: bool = False
-    logs: Logs = ()
+    logs: Logs | None = ()
     owned: bool = True
     unlogged: bool = False
 
@@ -160,13 +164,25 @@ class World:
         return World(self.session, token=token, origin=self.origin, logs=self.logs)
 
     def replayed(self) -> World:
-        """A world that comes to the present state by repeating the calls that led to it."""
+        """A world that comes to the present state by repeating the calls of this run."""
+        self._check_log()
+        return World(self.session, token=self.origin, origin=self.origin, behind=True, logs=self.logs)
+
+    def restart(self) -> None:
+        """Begin anew, before the calls of earlier runs."""
+        if self.owned:
+            self._check_log()
+            self.close()
+            self.token = self.origin = MISSING
+            self.logs = self.session.known_history() if self.logs is None else self.logs
+        self.behind = True
+
+    def _check_log(self) -> None:
         if self.unlogged:
             raise SessionError(
                 "a session was used by a node or tool that is not 'stateful', so its state cannot be copied by "
                 "repeating calls: mark every tool that uses it 'stateful', or give Session(snapshot=…, restore=…)"
             )
-        return World(self.session, token=self.origin, origin=self.origin, behind=True, logs=self.logs)
 
     def close(self) -> None:
         value, self.value = self.value, MISSING

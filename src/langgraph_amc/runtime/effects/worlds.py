@@ -28,7 +28,7 @@ class Worlds:
     Attributes
     ----------
     calls: stateful calls of this run, oldest first; shared with clones.
-    lost: whether the log was read from a journal, so that no object in this process has its state.
+    lost: whether the log was read from a journal and not repeated yet, so that no object has its state.
     """
 
     def __init__(self, enter: Enter) -> None:
@@ -37,6 +37,7 @@ class Worlds:
         self._enter = enter
         self._by_session: dict[Session[Any], World] = {}
         self._lock = threading.RLock()
+        self._repeating = False
         self._turn: asyncio.Lock | None = None
         self._catching: tuple[int, threading.Event] | None = None
         """Thread of the event loop that repeats calls just now, and what tells other threads that it has."""
@@ -46,9 +47,8 @@ class Worlds:
         with self._lock:
             world = self._by_session.get(session)
             if world is None:
-                world = session.first_world(direct=direct)
-                world.behind = world.behind or self.lost
-                self._by_session[session] = world
+                world = self._by_session[session] = self._first(session, direct=direct)
+        self._wait_for_loop()
         if world.behind:
             self.catch_up()
         with self._lock:
@@ -75,7 +75,8 @@ class Worlds:
         """Make the objects the process-wide ones."""
         with self._lock:
             for session, world in self._by_session.items():
-                session.adopt(world.open(), None if world.unlogged else (*world.logs, self.calls))
+                known = None if world.unlogged or world.logs is None else (*world.logs, self.calls)
+                session.adopt(world.open(), known)
                 world.owned = False
 
     def close(self) -> None:
@@ -104,9 +105,12 @@ class Worlds:
                             f"{call.tool!r}: make both asynchronous, or give Session(snapshot=…, restore=…)"
                         )
                     _compare(call, self._repeat(call))
+                self.lost = self.lost and not behind
             except BaseException:
                 _set_back(behind)
                 raise
+            finally:
+                self._repeating = False
 
     async def acatch_up(self) -> None:
         """Repeat what copies made by replay have missed; other calls of the particle wait."""
@@ -120,15 +124,25 @@ class Worlds:
                 for call in self._missed(behind):
                     found = await self._arepeat(call) if call.is_async else await asyncio.to_thread(self._repeat, call)
                     _compare(call, found)
+                self.lost = self.lost and not behind
             except BaseException:
                 _set_back(behind)
                 raise
             finally:
+                self._repeating = False
                 _, done = self._catching
                 self._catching = None
                 done.set()
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _first(self, session: Session[Any], *, direct: bool) -> World:
+        if self._repeating:
+            # it comes up in the calls that are being repeated: all that concern it are still to come
+            return World(session, logs=session.known_history())
+        world = session.first_world(direct=direct)
+        world.behind = world.behind or self.lost
+        return world
 
     def _behind(self) -> list[World]:
         return [w for w in self._by_session.values() if w.behind]
@@ -136,8 +150,14 @@ class Worlds:
     def _begin(self) -> list[World]:
         """The worlds that are behind, which count as up to date while their calls are repeated."""
         behind = self._behind()
+        if behind and (self.lost or any(w.logs for w in behind)):
+            # calls of earlier runs, or of an earlier process, may concern any session
+            behind = list(self._by_session.values())
+            for world in behind:
+                world.restart()
         for world in behind:
             world.behind = False
+        self._repeating = bool(behind)
         return behind
 
     def _missed(self, behind: list[World]) -> list[StatefulCall]:
@@ -145,7 +165,7 @@ class Worlds:
             return []
         logs: list[Chain[StatefulCall]] = []
         for world in behind:
-            logs.extend(log for log in world.logs if not any(log is known for known in logs))
+            logs.extend(log for log in world.logs or () if not any(log is known for known in logs))
         return [call for log in (*logs, self.calls) for call in log]
 
     def _repeat(self, call: StatefulCall) -> Answer:

@@ -12,6 +12,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_amc.runtime.journal.coding import Typed, dump, to_json
 from langgraph_amc.trajectories.types import Status, Usage
 
+_TEXT = ("utf-8", "surrogatepass")
+"""How segments are stored: models also write what no text column takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ParticleRecord:
@@ -128,7 +131,7 @@ class Transcripts:
             if known < len(stored):  # it was gone on with from an earlier point
                 shares = min(shares, known)
                 changes.append(("forget steps", (run, name, known)))
-        changes += [("step", (run, name, t, segments[t])) for t in range(known, len(segments))]
+        changes += [("step", (run, name, t, segments[t].encode(*_TEXT))) for t in range(known, len(segments))]
         self._stored[name], self._shares[name] = segments, shares
         return shares, changes
 
@@ -136,7 +139,7 @@ class Transcripts:
         """Segments by particle, from the rows of the particles and of the steps in order of t."""
         own: dict[str, list[str]] = {}
         for step in steps:
-            own.setdefault(step.particle, []).append(step.segment)
+            own.setdefault(step.particle, []).append(bytes(step.segment).decode(*_TEXT))
         by_name = {row.name: row for row in rows}
         bodies = {row.name: json.loads(row.body) for row in rows}
 

@@ -222,7 +222,7 @@ class RunJournal:
             if self._ended or self.lost:
                 return 0
             changes = self._bury() if self._ready else []
-            return self._end([*changes, ("owner", (None, 0.0, self.no))])
+            return self._end([*changes, ("owner", (None, time.time(), self.no))])
 
     def _end(self, changes: Sequence[Change]) -> int:
         ticket = self._writer.put(changes)

@@ -75,7 +75,7 @@ steps = _table(
     _part("run", _KEY),
     _part("particle", _NAME),
     _part("t", sa.Integer),
-    sa.Column("segment", sa.Text, nullable=False),
+    sa.Column("segment", sa.LargeBinary, nullable=False),  # not every database's text holds every string
 )
 
 answers = _table(

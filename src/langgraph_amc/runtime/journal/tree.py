@@ -181,7 +181,11 @@ class Tree:
     def _saver(self, serde: SerializerProtocol, saver: ParticleSaver) -> bytes:
         state = saver._s
         heads = [[*key, self.nodes[id(node)].no] for key, node in list(state.heads.items())]
-        pending = [[*where, _dump_writes(serde, tuple(writes.values()))] for where, writes in list(state.pending.items()) if writes]
+        pending = [
+            [*where, _dump_writes(serde, tuple(writes.values()))]
+            for where, writes in list(state.pending.items())
+            if writes
+        ]
         log = None if state.log is None else self.nodes[id(state.log.node)].no
         return pack([heads, pending, log, saver.bound])
 

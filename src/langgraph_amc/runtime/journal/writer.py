@@ -20,7 +20,7 @@ from langgraph_amc.trajectories.schema import is_transient
 Change = tuple[str, tuple[Any, ...]]
 """Name of a statement of `schema.STATEMENTS`, and its parameters."""
 
-LINGER = 0.02
+LINGER = 0.05
 """Seconds to wait for more where nobody waits for the disk."""
 _ATTEMPTS = 10
 
