@@ -15,13 +15,25 @@ from langgraph_amc.context import ParticleContext, current_particle
 from langgraph_amc.errors import AMCError, ConfigurationError, MissingExtraError
 
 if TYPE_CHECKING:
-    from langgraph_amc.policy.budget import Budget
+    from langgraph_amc.policy.budget import Budget, BudgetExceededError, Price, UnknownPriceError
     from langgraph_amc.policy.chat import chat_model
+    from langgraph_amc.policy.limiter import Limits
+    from langgraph_amc.policy.retry import Retry
     from langgraph_amc.runtime.boundaries import Edge, before, before_model, every_step
-    from langgraph_amc.runtime.effects import Session, current_effect, effect, settle_effect, tools_of
-    from langgraph_amc.runtime.journal import Journal
+    from langgraph_amc.runtime.choice import AllParticlesFailedError
+    from langgraph_amc.runtime.commit import ConcurrentWriteError, SaverBusyError
+    from langgraph_amc.runtime.effects import (
+        EffectUnknownError,
+        Session,
+        current_effect,
+        effect,
+        settle_effect,
+        tools_of,
+    )
+    from langgraph_amc.runtime.journal import Journal, JournalError, RunInUseError, UnserialisableStateError
     from langgraph_amc.runtime.node import AMCNode
     from langgraph_amc.runtime.result import AMCOutput, AMCResult
+    from langgraph_amc.runtime.run import NestedInterruptError
     from langgraph_amc.runtime.wrap import amc, last_run, wrap
     from langgraph_amc.smc import at, ess_below, ess_target, every, fixed, never, tilt, vote
     from langgraph_amc.tasks.rewards import FinishedRun
@@ -37,10 +49,21 @@ _HOME = {
     "AMCNode": "runtime.node",
     "AMCOutput": "runtime.result",
     "AMCResult": "runtime.result",
+    "AllParticlesFailedError": "runtime.choice",
     "Budget": "policy.budget",
+    "BudgetExceededError": "policy.budget",
+    "ConcurrentWriteError": "runtime.commit",
     "Edge": "runtime.boundaries",
+    "EffectUnknownError": "runtime.effects",
     "FinishedRun": "tasks.rewards",
     "Journal": "runtime.journal",
+    "JournalError": "runtime.journal",
+    "Limits": "policy.limiter",
+    "NestedInterruptError": "runtime.run",
+    "Price": "policy.budget",
+    "Retry": "policy.retry",
+    "RunInUseError": "runtime.journal",
+    "SaverBusyError": "runtime.commit",
     "Session": "runtime.effects",
     "SoftValueFunction": "value.protocol",
     "Task": "tasks.task",
@@ -48,6 +71,8 @@ _HOME = {
     "Trajectory": "trajectories.types",
     "TrajectoryStore": "trajectories.store",
     "Transcript": "trajectories.transcript",
+    "UnknownPriceError": "policy.budget",
+    "UnserialisableStateError": "runtime.journal",
     "Usage": "trajectories.types",
     "ValueFunction": "value.protocol",
     "amc": "runtime.wrap",
@@ -76,13 +101,24 @@ __all__ = [
     "AMCNode",
     "AMCOutput",
     "AMCResult",
+    "AllParticlesFailedError",
     "Budget",
+    "BudgetExceededError",
+    "ConcurrentWriteError",
     "ConfigurationError",
     "Edge",
+    "EffectUnknownError",
     "FinishedRun",
     "Journal",
+    "JournalError",
+    "Limits",
     "MissingExtraError",
+    "NestedInterruptError",
     "ParticleContext",
+    "Price",
+    "Retry",
+    "RunInUseError",
+    "SaverBusyError",
     "Session",
     "SoftValueFunction",
     "Task",
@@ -90,6 +126,8 @@ __all__ = [
     "Trajectory",
     "TrajectoryStore",
     "Transcript",
+    "UnknownPriceError",
+    "UnserialisableStateError",
     "Usage",
     "ValueFunction",
     "amc",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,15 +14,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from langchain.agents import create_agent
+from langchain.agents.middleware import ModelRetryMiddleware
 from langchain_core.caches import InMemoryCache
 from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.language_models import FakeListLLM
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
+import langgraph_amc as amc
 from langgraph_amc.context import ParticleContext, current_boundary, current_particle
 from langgraph_amc.policy.usage import UsageCallback
-from langgraph_amc.runtime.journal import Journal, RunJournal, UnserialisableStateError
+from langgraph_amc.runtime.journal import Journal, JournalError, RunJournal, UnserialisableStateError
 from langgraph_amc.runtime.llm_cache import (
     JournalCache,
     SaltedCache,
@@ -32,7 +36,7 @@ from langgraph_amc.runtime.llm_cache import (
 )
 from langgraph_amc.trajectories.types import Usage
 from tests.journal.support import child, fresh, kill, reopened, stand
-from tests.runtime.support import ReplyModel
+from tests.runtime.support import ASK, ReplyModel
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +126,7 @@ import sys, time
 from langgraph_amc.runtime.journal import Journal
 from langgraph_amc.runtime.llm_cache import journaled_llm_cache
 from tests.journal.test_answers import Counting, ask, particle
-from tests.runtime.support import ReplyModel
+from tests.runtime.support import ASK, ReplyModel
 
 run = Journal(sys.argv[1]).open("k", seed=1, about={})
 with journaled_llm_cache(run.id, run.answers), particle(run):
@@ -286,3 +290,23 @@ def test_an_answer_that_cannot_be_kept_is_said_so(journal: Journal) -> None:
         pytest.raises(UnserialisableStateError, match="model's answer"),
     ):
         ask(Odd(reply=Counting()))
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_a_journal_that_fails_stops_the_run_and_asks_nobody_again(path: Path, use_async: bool) -> None:
+    """Neither a middleware that retries nor the failure of single particles may hide it."""
+    reply = Counting()
+
+    def breaking(messages: list[Any]) -> AIMessage:
+        if not reply.asked:
+            with sqlite3.connect(path) as db:
+                db.execute("DROP TABLE amc_journal_answers")
+            db.close()
+        return reply(messages)
+
+    app = create_agent(ReplyModel(reply=breaking), [], middleware=[ModelRetryMiddleware(max_retries=3)])
+    journal = Journal(path)
+    better = amc.wrap(app, particles=2, journal=journal, select=lambda rng, candidates: 0)
+    with pytest.raises(JournalError, match="no such table"):
+        asyncio.run(better.ainvoke(ASK)) if use_async else better.invoke(ASK)
+    assert reply.asked <= 2

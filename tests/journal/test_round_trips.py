@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, StateGraph
 
 from langgraph_amc.runtime.cells import MessageList
-from langgraph_amc.runtime.journal import Journal, ParticleRecord, UnserialisableStateError
+from langgraph_amc.runtime.journal import Journal, JournalError, ParticleRecord, UnserialisableStateError
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.trajectories.types import Usage
 from tests.journal.support import THREAD, config, contents, fresh, listed, put, reopened, savers, stand
@@ -281,6 +282,60 @@ def test_nothing_is_pickled_even_where_the_apps_serialiser_would(journal: Journa
 
 class Odd:
     """Pickles, but is no value that LangGraph's serialiser knows."""
+
+
+class Xor:
+    """A cipher that is good for a test."""
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        return "xor", bytes(b ^ self.key for b in plaintext)
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
+        return bytes(b ^ self.key for b in ciphertext)
+
+
+def test_an_encrypting_serialiser_encrypts_what_the_journal_holds(path: Path) -> None:
+    def base(key: int) -> InMemorySaver:
+        return InMemorySaver(serde=EncryptedSerializer(Xor(key)))
+
+    with Journal(path) as journal:
+        saver = ParticleSaver(base(7))
+        put(saver, 1, messages=[HumanMessage("SECRET", id="1")])
+        put(saver, 2, thing={"a": "SECRET"})
+        saver.put_writes(config("000002"), [("thing", "SECRET")], "task")
+        run = journal.open("k", seed=1, about={}, input="SECRET", serde=saver.serde)
+        run.particle(stand("p0", status="interrupted", output="SECRET"), saver)
+        run.outbox.begin("e", "mail", {})
+        run.outbox.done("e", "SECRET")
+        run.release()
+        again = journal.open("k", seed=1, about={}, serde=saver.serde)
+        assert again.input == "SECRET"
+        restored = again.restore(base(7))
+        assert restored is not None
+        assert contents(savers(restored)["p0"]) == contents(saver)
+        assert restored.particles["p0"][0].output == "SECRET"
+        again.release()
+        run = journal.open("k", seed=1, about={}, serde=saver.serde)
+        with pytest.raises(JournalError, match="serialiser"):
+            run.restore(base(8))
+    assert b"SECRET" not in path.read_bytes()
+
+
+def test_savers_of_another_kind_are_rebuilt_as_that_kind(journal: Journal) -> None:
+    class Own(ParticleSaver):
+        pass
+
+    run = fresh(journal)
+    saver = Own()
+    put(saver, 1, n=1)
+    run.particle(stand("p0"), saver)
+    run.release()
+    restored = journal.open("k", seed=1, about={}).restore(blank=Own)
+    assert restored is not None
+    assert isinstance(restored.particles["p0"][1], Own)
 
 
 def test_storage_grows_with_new_messages_not_with_steps_times_history(tmp_path: Path) -> None:

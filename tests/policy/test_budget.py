@@ -54,6 +54,13 @@ class Provider:
         return fate, message
 
 
+class Cheap:
+    """A provider whose answers take two tokens."""
+
+    def serve(self, name: str, most: int) -> tuple[str, AIMessage]:
+        return "answer", AIMessage("x", usage_metadata={"input_tokens": 1, "output_tokens": 1, "total_tokens": 2})
+
+
 class Fake(BaseChatModel):
     model_config = ConfigDict(arbitrary_types_allowed=True)
     provider: Any
@@ -139,7 +146,7 @@ async def test_a_money_cap_holds_at_a_real_server() -> None:
     price = Price(3.0, 15.0)
     with OpenAIServer(delay=0.005) as server:
         server.prompt_tokens, server.completion_tokens = 60, 40
-        model = chat_model("openai/mine", api_base=server.base_url, api_key="k", max_tokens=50)
+        model = chat_model("openai/mine", api_base=server.base_url, api_key="k", max_tokens=200)
         budget = Budget(usd=price.of(60, 40) * 20.5, prices={"mine": price})
         with budget.open() as account:
             found = await asyncio.gather(*[model.ainvoke(f"{PROMPT} {i}") for i in range(64)], return_exceptions=True)
@@ -148,7 +155,7 @@ async def test_a_money_cap_holds_at_a_real_server() -> None:
     assert len(answers) + sum(isinstance(a, BudgetExceededError) for a in found) == 64
     assert account.spent.cost == pytest.approx(billed)
     assert billed <= budget.usd
-    # waiting for calls that settle lower lets nearly all of the budget be used
+    # five worst cases fit at a time: waiting for calls that settle lower lets nearly all of the budget be used
     assert 15 <= len(answers) == len(server.requests) <= 20
 
 
@@ -328,6 +335,18 @@ async def test_nested_accounts_in_a_chain_of_runnables() -> None:
         assert outer.reserved == Usage()
 
 
+@pytest.mark.parametrize("inner", [Budget(usd=1), Budget(calls=0)])
+async def test_what_an_inner_account_refuses_is_not_held_by_the_outer_one(inner: Budget) -> None:
+    model = fake()
+    outer = Budget(calls=9).open()
+    config: Any = {"callbacks": list(outer.handlers)}  # asked first
+    with outer, inner.open():
+        for call in (lambda: model.ainvoke(PROMPT, config), lambda: asyncio.to_thread(model.invoke, PROMPT, config)):
+            with pytest.raises((UnknownPriceError, BudgetExceededError)):
+                await call()
+            assert (outer.reserved, outer.spent) == (Usage(), Usage())
+
+
 def test_handlers_charge_without_a_context() -> None:
     account = Budget(calls=1).open()
     config: Any = {"callbacks": list(account.handlers)}
@@ -351,6 +370,10 @@ async def test_a_call_waits_for_room_and_is_refused_when_none_can_come() -> None
         await asyncio.sleep(0.02)
         assert provider.calls == 1  # the second waits
         results = await asyncio.gather(*tasks, return_exceptions=True)
+    low = Fake(provider=Cheap(), model="mine", max_tokens=100, delay=0.02)
+    with Budget(tokens=int(room * 1.2)).open() as cheap:
+        assert len(await asyncio.gather(*[low.ainvoke(PROMPT) for _ in range(5)])) == 5
+    assert cheap.exhausted is None
     served = [r for r in results if not isinstance(r, BudgetExceededError)]
     assert len(served) == provider.calls >= 1
     assert account.spent.tokens <= room * 1.2

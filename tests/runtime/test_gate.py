@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import RetryPolicy
+from langgraph.types import Command, RetryPolicy
 
 import langgraph_amc as amc
 from langgraph_amc.context import current_particle
@@ -196,6 +196,40 @@ def _logs(state: Any) -> dict[str, Any]:
 
 async def _alogs(graph: Any, state: Any) -> dict[str, Any]:
     return _logs(await graph.ainvoke(state))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_branch_that_leaves_its_graph_by_a_command(is_async: bool) -> None:
+    """It ends without having written anything; the one that is held beside it is not waited for in vain."""
+    state = branches(None).builder.state_schema
+    middle, graph, inner = StateGraph(state), StateGraph(state), steps("s1", "s2", "s3")
+    middle.add_node("inner", RunnableLambda(lambda s: _logs(inner.invoke(s)), afunc=lambda s: _alogs(inner, s)))
+    middle.add_node("leave", lambda s: time.sleep(0.02) or Command(graph=Command.PARENT, goto="b"))
+    middle.add_edge(START, "inner")
+    middle.add_edge(START, "leave")
+    graph.add_node("middle", middle.compile(), destinations=("b",))
+    graph.add_node("b", lambda s: {"log": ["b"]})
+    graph.add_edge(START, "middle")
+    want = graph.compile().invoke(LOG)
+    app = forced(graph.compile(), ["middle/inner/s2", "middle/inner/s3"])
+    async with asyncio.timeout(20):
+        got = await app.ainvoke(LOG) if is_async else await asyncio.to_thread(app.invoke, LOG)
+    assert got == want
+    assert len(got.amc.checks) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_effects_that_wait_for_the_choice(is_async: bool) -> None:
+    app = pruning(effects={"note": "commit"}, particles=3)
+    got = await app.ainvoke(ASK, THREAD) if is_async else await asyncio.to_thread(app.invoke, ASK, THREAD)
+    assert [m.type for m in got["messages"]] == ["human", *["ai", "tool"] * 3, "ai"]
+
+
+@pytest.mark.parametrize("calls", [3, 7, 10])
+def test_a_budget_that_ends_while_particles_are_held(calls: int) -> None:
+    got = pruning(particles=3, budget=amc.Budget(calls=calls)).invoke(ASK, THREAD)
+    assert "truncated" in {t.status for t in got.amc.trajectories}
+    assert not particle_threads()
 
 
 # -- choosing --------------------------------------------------------------------------------------------

@@ -180,12 +180,7 @@ class Account:
 
         Raises BudgetExceededError where they cannot, or may not be waited for.
         """
-        try:
-            worst = self._worst(request)
-        except ConfigurationError:
-            _refused.append(run_id)
-            raise
-        self._wait(_Ask(run_id, request, worst, threading.current_thread()), wait)
+        self._wait(self._ask(run_id, request, threading.current_thread()), wait)
 
     async def areserve(self, run_id: UUID, request: Request) -> None:
         """The same without blocking the event loop; to be called in the task that makes the model call.
@@ -193,7 +188,7 @@ class Account:
         A call whose task has ended without an answer was cancelled and stays charged at its worst case.
         """
         task = _this_task()
-        await self._await(_Ask(run_id, request, self._worst(request), task))
+        await self._await(self._ask(run_id, request, task))
         task.add_done_callback(self._farewell(run_id))
 
     def retry(self, request: Request, usage: Usage | None, *, wait: bool = True) -> None:
@@ -202,12 +197,12 @@ class Account:
         The call's own reservation is then the next attempt's. Raises BudgetExceededError where there is no room.
         """
         self.throw_away(request, usage)
-        self._wait(self._again(request), wait)
+        self._wait(self._again(request, threading.current_thread()), wait)
 
     async def aretry(self, request: Request, usage: Usage | None, *, wait: bool = True) -> None:
         """The same without blocking the event loop."""
         self.throw_away(request, usage)
-        await self._await(self._again(request), wait)
+        await self._await(self._again(request, _this_task()), wait)
 
     def throw_away(self, request: Request, usage: Usage | None) -> None:
         """Book an attempt without an answer worth keeping; the call itself is still on its way."""
@@ -234,14 +229,21 @@ class Account:
                     account._add(account._failed(call, error))
         _bell.ring()
 
-    def _again(self, request: Request) -> _Ask:
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _ask(self, run_id: UUID, request: Request, owner: Owner) -> _Ask:
+        try:
+            return _Ask(run_id, request, self._worst(request), owner)
+        except ConfigurationError:
+            with _lock:
+                self._forget(run_id)
+            raise
+
+    def _again(self, request: Request, here: Owner) -> _Ask:
         """Room for nothing more than is reserved, asked for by whoever made the call that is under way here."""
         run_id = gate.current_call.get()
         call = None if run_id is None else self._calls.get(run_id)
-        owner = threading.current_thread() if call is None else call.owner
-        return _Ask(None, request, [Usage()] * len(self.chain), owner)
-
-    # -- inside ----------------------------------------------------------------------------------
+        return _Ask(None, request, [Usage()] * len(self.chain), here if call is None else call.owner)
 
     def _wait(self, ask: _Ask, wait: bool) -> None:
         try:
@@ -304,11 +306,15 @@ class Account:
             error = BudgetExceededError(limit, allowed, spent, reserved, amount(worst, limit))
         account.exhausted = f"{limit}: a call of {ask.request.name} did not fit into {show(limit, allowed)}"
         if ask.run_id is not None:
-            _refused.append(ask.run_id)
-            for other in self.chain:
-                other._calls.pop(ask.run_id, None)
-        _bell.ring()
+            self._forget(ask.run_id)
         raise error
+
+    def _forget(self, run_id: UUID) -> None:
+        """A call that will not be made; accounts around may have been asked before this one."""
+        _refused.append(run_id)
+        for account in self.chain:
+            account._calls.pop(run_id, None)
+        _bell.ring()
 
     def _worst(self, request: Request) -> list[Usage]:
         return [worst_case(request, account.budget) for account in self.chain]

@@ -129,7 +129,8 @@ def _text(serialized: Any, prompts: Sequence[str], kwargs: Mapping[str, Any]) ->
 def _known(serialized: Any, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """A call's parameters and the names its model goes by, the class's last."""
     metadata = kwargs.get("metadata") or {}
-    params = {"max_tokens": metadata.get("ls_max_tokens")} | (kwargs.get("invocation_params") or {})
+    given = {k: v for k, v in (kwargs.get("invocation_params") or {}).items() if v is not None}
+    params = {"max_tokens": metadata.get("ls_max_tokens"), **given}
     kind = ((serialized or {}).get("id") or [None])[-1]
     return params, (metadata.get("ls_model_name"), kwargs.get("name") or (serialized or {}).get("name") or kind)
 

@@ -26,7 +26,7 @@ class Limits:
 
     Attributes
     ----------
-    concurrency: requests on their way at a time.
+    concurrency: requests on their way at a time; a stream is until it has been read to its end or closed.
     requests_per_minute, tokens_per_minute: in any 60 seconds; a request counts with the bound on its prompt and
         with the longest answer it asks for, if it says so.
     """

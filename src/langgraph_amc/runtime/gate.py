@@ -31,6 +31,7 @@ from langgraph.checkpoint.base import (
 from langgraph.errors import GraphInterrupt
 
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.runtime.departures import Departures
 from langgraph_amc.runtime.nodes import Node
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.runtime.subgraphs import Points, next_nodes, path_of
@@ -60,6 +61,9 @@ class Gate:
         self._held: dict[str, list[Future[None]]] = {}
         self._closed: set[str] = set()
         """Namespaces in whose super-step nobody is held any more, since it ends."""
+        self._departed: set[str] = set()
+        """Tasks, by their own namespaces, that have ended without a write."""
+        self.departures = Departures(self._depart)
         self._writer: Any = None
         self._knocks = 0
         """Knocks on their way."""
@@ -80,8 +84,10 @@ class Gate:
         if namespace:
             with self._lock:
                 self._closed.discard(namespace)
-        elif self._writer is None and runtime is not None:
-            self._writer = runtime.stream_writer
+        elif runtime is not None:  # a particle that was paused has a new run
+            self._writer, self._knocks, self._early = runtime.stream_writer, 0, False
+            self._closed.clear()
+            self._departed.clear()
 
     def arrive(self, saved: Node) -> Future[None] | None:
         """What a task waits for that has saved this checkpoint; ``None`` where it is not held."""
@@ -105,6 +111,18 @@ class Gate:
         if "__error__" in channels and "__error_source_node__" not in channels:
             self.close(namespace)
         self._early = not self.is_async
+        if self._held:
+            self._knock()
+
+    def departed(self, prefix: str) -> set[str]:
+        """Ids of the tasks of one super-step that have ended without a write."""
+        with self._lock:
+            rest = [task[len(prefix) :] for task in self._departed if task.startswith(prefix)]
+        return {task.partition(":")[2] for task in rest if "|" not in task}
+
+    def _depart(self, namespace: str) -> None:
+        with self._lock:
+            self._departed.add(namespace)
         if self._held:
             self._knock()
 
@@ -249,7 +267,9 @@ class GatedSaver(ParticleSaver):
             return 0  # a task's own calls of tasks, not a graph
         writes = list(self._s.pending.get((thread_id, namespace, head.id), {}).values())
         ended = {w.task_id for w in writes if w.task_id != _NO_TASK and not w.task_path.startswith(_CALLED)}
-        return len(next_nodes(head, self.gate.points.graphs.get(path_of(namespace)))) - len(ended)
+        inside = f"{namespace}|" if namespace else ""
+        due = next_nodes(head, self.gate.points.graphs.get(path_of(namespace)))
+        return len(due) - len(ended | self.gate.departed(inside))
 
 
 def gated_call(

@@ -59,6 +59,8 @@ class Launch:
     seed: int
     identity: Callable[[str], ParticleContext]
     keeper: Keeper | None = None
+    watched: bool = True
+    """Whether anybody sees the stream's events before the run is over."""
     account: Account | None = None
     """What everything in this run is charged to."""
 

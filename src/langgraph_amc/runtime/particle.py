@@ -24,6 +24,7 @@ from langgraph_amc.context import current_boundary, current_particle
 from langgraph_amc.errors import RunStoppedError
 from langgraph_amc.policy.budget import BudgetExceededError
 from langgraph_amc.runtime.boundaries import Edge, ModelCalls, before_model
+from langgraph_amc.runtime.cells import freeze
 from langgraph_amc.runtime.effects import EffectScope, HeldEffect, current_effects
 from langgraph_amc.runtime.gate import KNOCK, GatedSaver, gated_call
 from langgraph_amc.runtime.inside import Reentry, leave, state_inside, steps_used
@@ -31,6 +32,7 @@ from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.launch import Event, Launch, StepsLeft, as_emitted, charged, parse_event
 from langgraph_amc.runtime.record import Record
 from langgraph_amc.runtime.saver import ParticleSaver
+from langgraph_amc.runtime.streaming import kept_event
 from langgraph_amc.trajectories.types import Status
 
 
@@ -67,6 +69,8 @@ class Particle:
     _run: Any = None
     _entry: str | None = None
     """Checkpoint id a clone re-enters at; its events up to there repeat what the parent emitted."""
+    _entered: str | None = None
+    """Checkpoint id this clone has entered at."""
     _started: bool = False
     """Whether boundary 0 has been passed."""
     _ran: tuple[str, ...] = ()
@@ -214,6 +218,7 @@ class Particle:
         options = launch.options
         inside = {}
         if (gated := self._gated) is not None:
+            config["callbacks"] = _with_handler(config, gated.gate.departures)
             config, options = gated_call(config, options, launch.engine.is_async)
             inside = gated.inside(launch.thread_id)
         head = self.saver.head(launch.thread_id)
@@ -242,7 +247,7 @@ class Particle:
     def _reentry_input(self) -> Any:
         if not self.launch.untracked or not isinstance(self.state, Mapping):
             return None
-        carried = {k: self.state[k] for k in self.launch.untracked if k in self.state}
+        carried = {k: freeze(self.state[k]).thaw() for k in self.launch.untracked if k in self.state}
         return Command(update=carried) if carried else None
 
     async def _to_next_edge(self) -> None:
@@ -263,7 +268,7 @@ class Particle:
                     if self._entry is not None:
                         if payload["config"]["configurable"]["checkpoint_id"] != self._entry:
                             continue
-                        self._entry = None
+                        self._entered, self._entry = self._entry, None
                         self.state = payload["values"]
                         continue
                     self._keep(event)
@@ -289,7 +294,7 @@ class Particle:
     def _keep(self, event: Event) -> None:
         """Events the caller asked for; the others would only hold every past state in memory."""
         if event[1] in self.launch.kept_modes:
-            self._segment.append(event)
+            self._segment.append(kept_event(event, self._entered, self.launch.watched))
 
     def _see(self, ns: tuple[str, ...], mode: str, payload: Any) -> None:
         if ns:

@@ -23,7 +23,7 @@ from langgraph_amc.runtime.result import AMCResult, Check
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.runtime.setup import Setup, set_up
 from langgraph_amc.runtime.streaming import BestStream, SettledStream, Stream
-from langgraph_amc.smc import Barrier, Final, FilterState, Finished, ess_below, never, particle_filter
+from langgraph_amc.smc import Barrier, FilterState, Final, Finished, ess_below, never, particle_filter
 from langgraph_amc.smc import Event as FilterEvent
 
 __all__ = ["AllParticlesFailedError", "NestedInterruptError", "run_stream"]

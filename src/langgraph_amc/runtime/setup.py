@@ -90,6 +90,7 @@ async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> 
         seed=seed,
         identity=particle_identity(run_id, seed),
         keeper=keeper,
+        watched=request.watched,
         account=settings.budget.open() if settings.budget else current_account.get(),
     )
     population = AppPopulation(

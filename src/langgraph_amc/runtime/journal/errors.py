@@ -1,13 +1,19 @@
-"""What can go wrong with a journal, each with what to do about it."""
+"""What can go wrong with a journal, each with what to do about it.
+
+They stop the whole run, which can be gone on with: LangGraph's retry policies and LangChain's middleware let a
+`GraphBubbleUp` pass, where they would answer another exception by asking the model once more.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from langgraph_amc.errors import AMCError
+from langgraph.errors import GraphBubbleUp
+
+from langgraph_amc.errors import RunStoppedError
 
 
-class JournalError(AMCError):
+class JournalError(RunStoppedError, GraphBubbleUp):
     """The journal cannot be read or written."""
 
 
@@ -22,7 +28,7 @@ class RunInUseError(JournalError):
         )
 
 
-class UnserialisableStateError(AMCError):
+class UnserialisableStateError(RunStoppedError, GraphBubbleUp):
     """A value that a journal has to keep and the app's serialiser cannot take."""
 
     def __init__(self, where: str, path: str, value: Any, reason: str) -> None:

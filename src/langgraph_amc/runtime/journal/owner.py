@@ -21,18 +21,16 @@ def is_alive(owner: str, seconds: float, lease: float) -> bool:
 
     On its own host that is whether the process exists; elsewhere, whether its lease has run out.
     """
-    host, _, rest = owner.rpartition(":")[0].rpartition(":")
-    start = owner.rpartition(":")[2]
-    if host != _host() or not rest.isdecimal():
+    host, pid, start = owner.rsplit(":", 2)
+    if host != _host() or os.name == "nt":  # Windows has no harmless way to ask with what is at hand
         return seconds < lease
-    pid = int(rest)
     if Path("/proc/self/stat").exists():
-        return str(_start(pid)) == start
+        return str(_start(int(pid))) == start
     try:
-        os.kill(pid, 0)
+        os.kill(int(pid), 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except PermissionError:  # it is somebody else's, and alive
         return True
     return True
 

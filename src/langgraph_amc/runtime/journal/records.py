@@ -30,7 +30,7 @@ class ParticleRecord:
     segments, rewards, values: the transcript, the step rewards and V where it was scored; segments only grow.
     outcome: reward of the finished run as a whole.
     model_nodes: top-level nodes that have called a model.
-    output: what it ended with; only of particles that have ended.
+    output: what it ended with; only of particles that have ended and were not pruned.
     extra: whatever else has to be kept; JSON.
     """
 
@@ -72,7 +72,7 @@ def to_row(
         "extra": record.extra,
     }
     output: Typed | tuple[None, None] = (None, None)
-    if record.status is not None and record.output is not None:
+    if record.status not in (None, "pruned") and record.output is not None:
         output = dump(serde, record.output, f"the output of particle {record.name}")
     return (
         run,

@@ -88,6 +88,8 @@ class RunJournal:
         self._lock = threading.Lock()
         self._tree, self._transcripts = Tree(), Transcripts()
         self._pruned: dict[str, ParticleRecord] = {}
+        self._buried: set[str] = set()
+        """Particles whose pruning is to take effect, and whose has."""
         self._dead = False
         """Whether a particle that had nodes needs them no longer."""
         self._ready, self._ended = not self.taken_over, False
@@ -101,7 +103,8 @@ class RunJournal:
         with self._lock:
             self._check()
             if record.status == "pruned":
-                self._pruned[record.name] = record
+                if record.name not in self._buried:
+                    self._pruned[record.name] = record
                 return
             self._writer.put(self._particle(record, saver))
 
@@ -133,7 +136,13 @@ class RunJournal:
             rows, steps = self._rows.particles(), self._rows.steps()
             states = {row.name: bytes(row.saver) for row in rows if row.saver is not None}
             made = blank or functools.partial(ParticleSaver, base)
-            rebuilt = rebuild(self._rows.nodes(), states, made, serde or made().serde)
+            try:
+                rebuilt = rebuild(self._rows.nodes(), states, made, serde or made().serde)
+            except (LookupError, TypeError, ValueError) as error:
+                raise JournalError(
+                    f"the particles of run {self.id} cannot be read ({type(error).__name__}: {error}): give the app "
+                    "the serialiser that it had, or delete the run with `amc prune`"
+                ) from error
             self._tree = rebuilt.tree
             segments = self._transcripts.load(rows, steps)
             self._ready = True
@@ -196,6 +205,7 @@ class RunJournal:
     def _bury(self) -> list[Change]:
         """Of particles that were pruned or given up the records stay; nodes that only they needed go."""
         changes = [change for record in self._pruned.values() for change in self._particle(record, None)]
+        self._buried.update(self._pruned)
         self._pruned.clear()
         if self._dead:
             changes += [("forget node", (self.no, no)) for no in self._tree.sweep()]
