@@ -26,4 +26,4 @@ current_particle: ContextVar[ParticleContext | None] = ContextVar("amc_current_p
 """Set while a particle's nodes, tools and model calls run; ``None`` in a plain run."""
 
 current_boundary: ContextVar[int] = ContextVar("amc_current_boundary", default=0)
-"""Boundary from which the current particle is running on; with the particle it tells where in the run a call is made."""
+"""Boundary from which the current particle runs on: with the particle, where in the run a call is made."""

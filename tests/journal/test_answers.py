@@ -215,7 +215,7 @@ def test_outside_a_journaled_run_the_users_cache_is_as_it_was(journal: Journal) 
     set_llm_cache(cache)
     run = fresh(journal)
     with salted_llm_cache(), journaled_llm_cache(run.id, run.answers):
-        assert isinstance(get_llm_cache(), JournalCache)
+        assert isinstance(get_llm_cache(), SaltedCache), "nothing to give out again: no cache of the journal's"
         assert user_llm_cache() is cache
         assert ask(model).content == "answer 1"
         assert ask(model).content == "answer 1"

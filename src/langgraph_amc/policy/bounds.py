@@ -147,6 +147,8 @@ def _message_tokens(message: BaseMessage | Mapping[str, Any]) -> int:
     if isinstance(message, Mapping):
         fields = dict(message)
     else:
+        if type(message.content) is str and not message.additional_kwargs and message.type in ("human", "system"):
+            return len(message.content.encode(errors="replace")) + len(message.name or "")
         fields = {"content": message.content, "name": message.name, **message.additional_kwargs}
         if isinstance(message, AIMessage) and message.tool_calls:
             fields["tool_calls"] = message.tool_calls

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -82,7 +83,7 @@ async def open_keeper(
                 raise
             attempt += 1
             continue
-        keeper = JournalKeeper(run, engine, root)
+        keeper = JournalKeeper(run, engine, root, request.settings.particles)
         if keeper.goes_on_from(head_id):
             return keeper
         await engine.call(functools.partial(run.finish, "abandoned", {"why": "the thread has moved on since"}))
@@ -103,8 +104,9 @@ def _key(request: StreamRequest, root: ParticleSaver, thread_id: str | None) -> 
 class JournalKeeper:
     """Writes one run into its journal."""
 
-    def __init__(self, run: RunJournal, engine: Engine, root: ParticleSaver) -> None:
+    def __init__(self, run: RunJournal, engine: Engine, root: ParticleSaver, particles: int) -> None:
         self.run = run
+        self._particles = particles
         self._engine = engine
         self._started = time.monotonic()
         self._told: set[str] = set()
@@ -141,7 +143,7 @@ class JournalKeeper:
         self._told.add(particle.name)
         record = particle.record
         extra = {
-            "problem": record.problem,
+            "judged": particle.judged,
             "store": [] if particle.store is None else [_put_json(op, when) for op, when in particle.store.pending()],
             "effects": None if particle.effects is None else particle.effects.state(),
             "parameters": dict(particle.calls.parameters),
@@ -265,15 +267,20 @@ class JournalKeeper:
         await population.only(chosen)
         if state["held"] and [effect.key for effect in chosen.held] != state["held"]:
             # the effects have happened, and it has gone on since
-            return Back(FilterState.fresh([chosen], chosen.boundary), None, finals, checks)
+            return Back(await population.branch(chosen, self._particles), None, finals, checks)
         return Back(None, chosen, finals, checks)
 
     def _filter_state(
         self, filter: Mapping[str, Any], by_name: Mapping[str, Particle], finals: tuple[Final[Particle], ...]
     ) -> FilterState[Particle]:
+        live = tuple(by_name[name] for name in filter["live"])
+        for particle, value in zip(live, filter["seen"], strict=True):
+            if not math.isnan(value):  # it was told before it was scored
+                known = particle.values[: filter["boundary"]]
+                particle.values = (*known, *(None,) * (filter["boundary"] - len(known)), value)
         return FilterState(
             filter["boundary"],
-            tuple(by_name[name] for name in filter["live"]),
+            live,
             finals,
             filter["log_base"],
             tuple(filter["baseline"]),
@@ -305,6 +312,7 @@ class JournalKeeper:
             step=record.step,
             values=record.values,
             outcome=record.outcome,
+            judged=extra["judged"],
         )
         particle.calls.take_back(record.usage, record.model_nodes, extra["parameters"])
         if record.error is not None:

@@ -1,23 +1,30 @@
 """LangChain's global cache of model answers while AMC runs: apart for every particle, and backed by the journal.
 
-Every chat model asks the global cache before it generates and hands it every answer afterwards. That makes it
-the one place where paid answers can be kept for any model: all but those that opt out (``cache=False``, or a
-cache of the model's own) and those that a node streams itself (``model.stream``), which LangChain never caches.
+A callback that every model below a particle has keeps what it answers. After a crash the global cache, which every
+model asks before it generates, gives out what was kept; once that is used up it is taken away again, because
+LangChain writes the whole prompt as JSON for each question to a cache. Models that opt out of caches
+(``cache=False``, or one of their own), and those that a node streams itself (``model.stream``), are asked again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
+from uuid import UUID
 
 from langchain_core.caches import BaseCache
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.globals import get_llm_cache, set_llm_cache
-from langchain_core.outputs import Generation
+from langchain_core.load import loads
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import Generation, LLMResult
+from langchain_core.tracers.context import register_configure_hook
 
 from langgraph_amc.context import current_boundary, current_particle
 
@@ -26,6 +33,11 @@ _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 class Answers(Protocol):
     """Keeps the answers that a run's particles were given, by what they asked and from which boundary."""
+
+    @property
+    def replaying(self) -> bool:
+        """Whether answers from before the run was broken off are left to give out."""
+        ...
 
     def lookup(self, particle: str, boundary: int, digest: bytes) -> list[Generation] | None:
         """The next answer that was given to this question before the run was broken off."""
@@ -61,37 +73,117 @@ class SaltedCache(BaseCache):
 
 
 class JournalCache(BaseCache):
-    """Hands every answer to the journal of the run it was given to, and gives out those of a broken run again.
+    """Gives out the answers of a broken run again, to the particles that had them.
 
-    Calls outside AMC, and of runs without a journal, see ``inner`` only: the user's cache, if there is one.
+    Other calls see ``inner`` only: the user's cache, if there is one.
     """
 
     def __init__(self, inner: BaseCache | None) -> None:
         self.inner = inner
 
     def lookup(self, prompt: str, llm_string: str) -> Any:
-        found = _replayed(prompt, llm_string)
+        found = _replayed(prompt)
         return self.inner.lookup(prompt, llm_string) if found is None and self.inner is not None else found
 
     def update(self, prompt: str, llm_string: str, return_val: Any) -> None:
-        if (asked := _asked(prompt, llm_string)) is not None:
-            asked.answers.record(asked.particle, asked.boundary, asked.digest, return_val)
         if self.inner is not None:
             self.inner.update(prompt, llm_string, return_val)
 
     async def alookup(self, prompt: str, llm_string: str) -> Any:
-        found = _replayed(prompt, llm_string)
+        found = _replayed(prompt)
         return await self.inner.alookup(prompt, llm_string) if found is None and self.inner is not None else found
 
     async def aupdate(self, prompt: str, llm_string: str, return_val: Any) -> None:
-        if (asked := _asked(prompt, llm_string)) is not None:
-            await asked.answers.arecord(asked.particle, asked.boundary, asked.digest, return_val)
         if self.inner is not None:
             await self.inner.aupdate(prompt, llm_string, return_val)
 
     def clear(self, **kwargs: Any) -> None:
         if self.inner is not None:
             self.inner.clear(**kwargs)
+
+
+class Recorder(BaseCallbackHandler):
+    """Hands every answer to the journal of the run it was given to; a model's call ends when that is on disk."""
+
+    run_inline = True
+    raise_error = True
+    ignore_chain = True
+    ignore_agent = True
+    ignore_retriever = True
+    ignore_retry = True
+    ignore_custom_event = True
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[UUID, Call] = {}
+
+    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        self._start(run_id, messages[0], kwargs)
+
+    def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        self._start(run_id, prompts[0], kwargs)
+
+    async def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        with self._lock:
+            call = self._calls.pop(run_id, None)
+        if call is not None and not call.replayed and response.generations:
+            await call.answers.arecord(call.particle, call.boundary, call.digest, response.generations[0])
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        with self._lock:
+            self._calls.pop(run_id, None)
+
+    def waiting(self, prompt: str) -> Call | None:
+        """The call that asks for ``prompt``: the first of this particle that said the same, or the only one."""
+        particle = current_particle.get()
+        if particle is None:
+            return None
+        with self._lock:
+            mine = [
+                call
+                for call in self._calls.values()
+                if not call.looked_up and (call.run, call.particle) == (particle.run_id, particle.particle)
+            ]
+            said = content_digest(_messages(prompt)) if len(mine) > 1 else b""
+            call = mine[0] if len(mine) == 1 else next((c for c in mine if c.said == said), None)
+            if call is not None:
+                call.looked_up = True
+            return call
+
+    def _start(self, run_id: UUID, asked: Any, kwargs: Mapping[str, Any]) -> None:
+        particle = current_particle.get()
+        answers = None if particle is None else _journaled.get(particle.run_id)
+        if particle is None or answers is None:
+            return
+        said = content_digest(asked)
+        whole = digest(said, kwargs.get("invocation_params"))
+        call = Call(answers, particle.run_id, particle.particle, current_boundary.get(), said, whole)
+        with self._lock:
+            self._calls[run_id] = call
+
+
+@dataclass(slots=True)
+class Call:
+    """A model's call under way in a run with a journal."""
+
+    answers: Answers
+    run: str
+    particle: str
+    boundary: int
+    said: bytes
+    """Digest of the messages."""
+    digest: bytes
+    """Of the messages and the parameters: what tells the question."""
+    looked_up: bool = False
+    replayed: bool = False
+
+
+class _Here:
+    """Stands where LangChain looks for handlers of the current context: a particle of a run with a journal has one."""
+
+    def get(self) -> Recorder | None:
+        particle = current_particle.get()
+        return None if particle is None or particle.run_id not in _journaled else _recorder
 
 
 def user_llm_cache() -> BaseCache | None:
@@ -140,7 +232,7 @@ def _rewrap() -> None:
     wanted = _unwrapped(get_llm_cache())
     if _salters and wanted is not None:
         wanted = SaltedCache(wanted)
-    if _journaled:
+    if any(answers.replaying for answers in _journaled.values()):
         wanted = JournalCache(wanted)
     set_llm_cache(wanted)
 
@@ -157,33 +249,48 @@ def _salted(llm_string: str) -> str:
     return llm_string if particle is None else f"{llm_string}|amc:{particle.seed}:{particle.particle}"
 
 
-def _replayed(prompt: str, llm_string: str) -> list[Generation] | None:
-    asked = _asked(prompt, llm_string)
-    return None if asked is None else asked.answers.lookup(asked.particle, asked.boundary, asked.digest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A question, and where the answers of the run that asks are kept."""
-
-    answers: Answers
-    particle: str
-    boundary: int
-    digest: bytes
-
-
-def _asked(prompt: str, llm_string: str) -> _Asked | None:
-    """The journal of the run that asks, and its question; ``None`` where there is no journal."""
-    particle = current_particle.get()
-    answers = None if particle is None else _journaled.get(particle.run_id)
-    if particle is None or answers is None:
+def _replayed(prompt: str) -> list[Generation] | None:
+    call = _recorder.waiting(prompt)
+    if call is None:
         return None
-    return _Asked(answers, particle.particle, current_boundary.get(), digest(prompt, llm_string))
+    found = call.answers.lookup(call.particle, call.boundary, call.digest)
+    call.replayed = found is not None
+    if not call.answers.replaying:
+        with _changing:
+            _rewrap()
+    return found
 
 
-def digest(prompt: str, llm_string: str) -> bytes:
+def content_digest(asked: str | Sequence[BaseMessage]) -> bytes:
+    """16 bytes that stand for what was said, whatever ids and metadata the messages have."""
+    seen = hashlib.blake2b(digest_size=16)
+    if isinstance(asked, str):
+        seen.update(asked.encode("utf-8", "surrogatepass"))
+        return seen.digest()
+    for message in asked:
+        content = message.content
+        text = content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=repr)
+        calls = [(c["name"], c["args"], c["id"]) for c in getattr(message, "tool_calls", ())]
+        about = (message.type, message.name, getattr(message, "tool_call_id", None), calls, len(text))
+        seen.update(f"{about}\0{text}".encode("utf-8", "surrogatepass"))
+    return seen.digest()
+
+
+def digest(said: bytes, parameters: Any) -> bytes:
     """16 bytes that stand for a question, in every process; addresses of objects differ between processes."""
-    text = f"{prompt}\0{llm_string}"
+    text = str(sorted(parameters.items(), key=lambda item: str(item[0])) if parameters else "")
     if " at 0x" in text:
         text = _ADDRESS.sub("", text)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(said + text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _messages(prompt: str) -> str | Sequence[BaseMessage]:
+    try:
+        found = loads(prompt, allowed_objects="messages")
+    except Exception:  # a plain model's prompt is any text, and a message may hold what JSON cannot
+        return prompt
+    return found if isinstance(found, list) and all(isinstance(m, BaseMessage) for m in found) else prompt
+
+
+_recorder = Recorder()
+register_configure_hook(_Here(), True)  # type: ignore[arg-type]

@@ -62,6 +62,8 @@ class Particle:
     record: Record = field(default_factory=lambda: Record())
     values: tuple[float | None, ...] = ()
     outcome: float | None = None
+    judged: bool = False
+    """Whether it has ended and its outcome and value have been asked for."""
     lineage: tuple[tuple[Event, ...], ...] = ()
     """Stream events by segment; segments are shared with clones."""
 
@@ -139,7 +141,7 @@ class Particle:
         # what finished tasks of the interrupted super-step had shown is shown again on re-entry
         kept = last[: self._edge] + tuple(e for e in last[self._edge :] if e[1] in ("messages", "custom"))
         self.lineage = (*earlier, kept)
-        self.status, self.interrupts, self._next, self._ran = None, (), (), ()
+        self.status, self.judged, self.interrupts, self._next, self._ran = None, False, (), (), ()
         self.input, self._entry, self._resumes = self._reentry_input(), head.id, True
 
     @property

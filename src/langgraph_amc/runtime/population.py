@@ -114,6 +114,10 @@ class AppPopulation:
         await self.only(winner)
         winner.release()
         await self.advance([winner], winner.boundary + 1)
+        return await self.branch(winner, n)
+
+    async def branch(self, winner: Particle, n: int) -> FilterState[Particle]:
+        """n particles that stand where one does; itself only, if it has ended."""
         clones = [] if winner.done else [await self.fork(winner) for _ in range(n - 1)]
         return FilterState.fresh([winner, *clones], winner.boundary)
 
@@ -125,12 +129,8 @@ class AppPopulation:
             await self.launch.engine.call(particle.effects.close)
 
     async def advance(self, particles: Sequence[Particle], until: int | None) -> Sequence[Arrival]:
-        running = [p for p in particles if not p.done]
-        await self._advance(running, until)
-        ended = [p for p in running if p.done]
-        for particle in ended:
-            particle.outcome = await self._observe(particle)
-        await self._estimate([p for p in ended if p.status != "failed" and not p.record.empty])
+        await self._advance([p for p in particles if not p.done], until)
+        await self._judge([p for p in particles if p.done and not p.judged])
         return [self._arrival(p) for p in particles]
 
     async def score(self, particles: Sequence[Particle]) -> FloatArray:
@@ -172,6 +172,16 @@ class AppPopulation:
         self.candidates.append(particle)
         self.born.append(particle)
         return particle
+
+    async def _judge(self, ended: Sequence[Particle]) -> None:
+        """What particles that have ended were worth, as far as anybody can tell."""
+        for particle in ended:
+            particle.outcome = await self._observe(particle)
+        await self._estimate([p for p in ended if p.status != "failed" and not p.record.empty])
+        for particle in ended:
+            particle.judged = True
+            if self.launch.keeper is not None:
+                self.launch.keeper.particle(particle)
 
     async def _observe(self, particle: Particle) -> float | None:
         if self.reward is None or particle.status != "finished":

@@ -42,6 +42,12 @@ class JournaledAnswers:
             question = (row.particle, row.boundary, bytes(row.digest))
             self._kept.setdefault(question, []).append((row.type, bytes(row.data)))
             self._count[question] = row.nth + 1
+        self._left = sum(map(len, self._kept.values()))
+
+    @property
+    def replaying(self) -> bool:
+        """Whether answers that an earlier process was given are left to give out."""
+        return bool(self._left)
 
     def lookup(self, particle: str, boundary: int, digest: bytes) -> list[Generation] | None:
         """The next answer that an earlier process was given to this question."""
@@ -51,6 +57,7 @@ class JournaledAnswers:
             if given >= len(kept):
                 return None
             self._given[question] += 1
+            self._left -= 1
         return _load(self._serde, kept[given])
 
     def record(self, particle: str, boundary: int, digest: bytes, answer: Sequence[Generation]) -> None:
@@ -67,7 +74,7 @@ class JournaledAnswers:
             old = [q for q in self._by_particle(particle) if q[1] < boundary]
             for question in old:
                 del self._count[question]
-                self._kept.pop(question, None)
+                self._left -= max(len(self._kept.pop(question, ())) - self._given.pop(question, 0), 0)
         return [("forget answers", (self._run, particle, boundary))] if old else []
 
     # -- inside ----------------------------------------------------------------------------------
