@@ -35,15 +35,25 @@ async def attempt(url: str, folder: Path) -> list[str]:
         return texts(await app.ainvoke(ASK, CONFIG))
 
 
-def child(url: str, folder: Path, answer: Path | None) -> None:
-    said = asyncio.run(attempt(url, folder))
+def attempt_in_threads(url: str, folder: Path) -> list[str]:
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    with SqliteSaver.from_conn_string(str(folder / "app.sqlite")) as saver:
+        app = agent(url, folder / "world", saver, journal=folder / "runs.sqlite", seed=SEED)
+        return texts(app.invoke(ASK, CONFIG))
+
+
+def child(url: str, folder: Path, answer: Path | None, sync: bool) -> None:
+    said = attempt_in_threads(url, folder) if sync else asyncio.run(attempt(url, folder))
     if answer is not None:
         answer.write_text("\n".join(said))
     os._exit(0)
 
 
-def start(url: str, folder: Path, answer: Path | None = None) -> multiprocessing.process.BaseProcess:
-    process = FORK.Process(target=child, args=(url, folder, answer))
+def start(
+    url: str, folder: Path, answer: Path | None = None, sync: bool = False
+) -> multiprocessing.process.BaseProcess:
+    process = FORK.Process(target=child, args=(url, folder, answer, sync))
     process.start()
     return process
 
@@ -86,7 +96,7 @@ def test_killed_and_called_again(tmp_path: Path, undisturbed: list[str], seed: i
         paid: set[tuple[str, str]] = set()
         for _ in range(kills):
             asked = len(server.asked)
-            process = start(server.url, tmp_path)
+            process = start(server.url, tmp_path, sync=seed % 2 == 1)
             time.sleep(rng.uniform(0.05, 0.6))
             if process.is_alive():
                 os.kill(process.pid, signal.SIGKILL)
@@ -105,9 +115,10 @@ def test_killed_and_called_again(tmp_path: Path, undisturbed: list[str], seed: i
     assert str(effect["number"]) in "\n".join(undisturbed)
 
 
-def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(tmp_path: Path, undisturbed: list[str]) -> None:
+@pytest.mark.parametrize("sync", [True, False])
+def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(tmp_path: Path, undisturbed: list[str], sync: bool) -> None:
     with serving(latency=0.05) as server:
-        process = start(server.url, tmp_path)
+        process = start(server.url, tmp_path, sync=sync)
         deadline = time.monotonic() + 30
         while len(server.asked) < 6 and time.monotonic() < deadline:
             time.sleep(0.005)

@@ -238,7 +238,7 @@ class GatedSaver(ParticleSaver):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _blank(self) -> ParticleSaver:
+    def blank(self) -> ParticleSaver:
         return GatedSaver(self.base, self.gate.points, width=self.gate.width, is_async=self.gate.is_async)
 
     def _saved(self, where: RunnableConfig) -> Node:

@@ -20,6 +20,7 @@ import numpy as np
 from langgraph.store.base import PutOp
 
 from langgraph_amc.runtime.engine import Engine
+from langgraph_amc.runtime.inside import state_inside
 from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.journal import RunInUseError
 from langgraph_amc.runtime.particle import Particle
@@ -111,7 +112,7 @@ class JournalKeeper:
         self._started = time.monotonic()
         self._told: set[str] = set()
         self._ended = False
-        left = run.restore(root.base, root.serde)
+        left = run.restore(root.base, root.serde, root.blank)
         self._state = None if left is None else left.population
         self._stored = {} if left is None else left.particles
 
@@ -319,9 +320,12 @@ class JournalKeeper:
             particle.error = RestoredError(record.error)
         state = None
         if record.segments:
-            state = None if saver is None else await launch.engine.state(launch.app, saver, launch.thread_id)
+            seen = None
+            if saver is not None:
+                state = await launch.engine.state(launch.app, saver, launch.thread_id)
+                seen = state_inside(saver, launch.thread_id, state, Record(), launch.transcript)
             particle.record = Record.restored(
-                launch.transcript, record.segments, record.rewards, state, needed=launch.needs_text
+                launch.transcript, record.segments, record.rewards, seen, needed=launch.needs_text
             )
         particle.restore(state, record.output, started=record.started, ran=record.ran)
         return particle
@@ -342,7 +346,8 @@ def _plain(final: Final[Particle]) -> dict[str, Any]:
 
 
 def _check_back(check: Mapping[str, Any]) -> Check:
-    return Check(**{k: tuple(v) if isinstance(v, list) else v for k, v in check.items()})
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in check.items()}
+    return Check(**fields)
 
 
 def _rng_state(rng: np.random.Generator) -> dict[str, Any]:

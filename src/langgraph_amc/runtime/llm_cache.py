@@ -8,11 +8,12 @@ LangChain writes the whole prompt as JSON for each question to a cache. Models t
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,7 +27,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import Generation, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
-from langgraph_amc.context import current_boundary, current_particle
+from langgraph_amc.context import ParticleContext, current_boundary, current_particle
 
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
@@ -102,66 +103,6 @@ class JournalCache(BaseCache):
             self.inner.clear(**kwargs)
 
 
-class Recorder(BaseCallbackHandler):
-    """Hands every answer to the journal of the run it was given to; a model's call ends when that is on disk."""
-
-    run_inline = True
-    raise_error = True
-    ignore_chain = True
-    ignore_agent = True
-    ignore_retriever = True
-    ignore_retry = True
-    ignore_custom_event = True
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._calls: dict[UUID, Call] = {}
-
-    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        self._start(run_id, messages[0], kwargs)
-
-    def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        self._start(run_id, prompts[0], kwargs)
-
-    async def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        with self._lock:
-            call = self._calls.pop(run_id, None)
-        if call is not None and not call.replayed and response.generations:
-            await call.answers.arecord(call.particle, call.boundary, call.digest, response.generations[0])
-
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        with self._lock:
-            self._calls.pop(run_id, None)
-
-    def waiting(self, prompt: str) -> Call | None:
-        """The call that asks for ``prompt``: the first of this particle that said the same, or the only one."""
-        particle = current_particle.get()
-        if particle is None:
-            return None
-        with self._lock:
-            mine = [
-                call
-                for call in self._calls.values()
-                if not call.looked_up and (call.run, call.particle) == (particle.run_id, particle.particle)
-            ]
-            said = content_digest(_messages(prompt)) if len(mine) > 1 else b""
-            call = mine[0] if len(mine) == 1 else next((c for c in mine if c.said == said), None)
-            if call is not None:
-                call.looked_up = True
-            return call
-
-    def _start(self, run_id: UUID, asked: Any, kwargs: Mapping[str, Any]) -> None:
-        particle = current_particle.get()
-        answers = None if particle is None else _journaled.get(particle.run_id)
-        if particle is None or answers is None:
-            return
-        said = content_digest(asked)
-        whole = digest(said, kwargs.get("invocation_params"))
-        call = Call(answers, particle.run_id, particle.particle, current_boundary.get(), said, whole)
-        with self._lock:
-            self._calls[run_id] = call
-
-
 @dataclass(slots=True)
 class Call:
     """A model's call under way in a run with a journal."""
@@ -178,12 +119,90 @@ class Call:
     replayed: bool = False
 
 
-class _Here:
-    """Stands where LangChain looks for handlers of the current context: a particle of a run with a journal has one."""
+class Calls:
+    """The model calls under way in runs with a journal."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[UUID, Call] = {}
+
+    def begin(self, run_id: UUID, asked: str | Sequence[BaseMessage], parameters: Any) -> None:
+        """A model is being asked; nothing is noted outside a run with a journal."""
+        if (here := _here()) is None:
+            return
+        answers, particle = here
+        said = content_digest(asked)
+        boundary = current_boundary.get()
+        call = Call(answers, particle.run_id, particle.particle, boundary, said, digest(said, parameters))
+        with self._lock:
+            self._calls[run_id] = call
+
+    def end(self, run_id: UUID) -> Call | None:
+        with self._lock:
+            return self._calls.pop(run_id, None)
+
+    def waiting(self, particle: ParticleContext, prompt: str) -> Call | None:
+        """The call that asks the cache for ``prompt``: the particle's only one, or the first that said the same."""
+        with self._lock:
+            mine = [
+                call
+                for call in self._calls.values()
+                if not call.looked_up and (call.run, call.particle) == (particle.run_id, particle.particle)
+            ]
+            said = content_digest(_messages(prompt)) if len(mine) > 1 else b""
+            call = mine[0] if len(mine) == 1 else next((c for c in mine if c.said == said), None)
+            if call is not None:
+                call.looked_up = True
+            return call
+
+
+class Recorder(BaseCallbackHandler):
+    """Hands every answer to the journal of the run it was given to; the model's call ends when that is on disk."""
+
+    run_inline = True
+    raise_error = True
+    ignore_chain = True
+    ignore_agent = True
+    ignore_retriever = True
+    ignore_retry = True
+    ignore_custom_event = True
+
+    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        _calls.begin(run_id, messages[0], kwargs.get("invocation_params"))
+
+    def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        # a plain model asks the cache before it says so: nothing but the prompt is known there
+        _calls.begin(run_id, prompts[0], None)
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> Any:
+        call = _calls.end(run_id)
+        if call is not None and not call.replayed and response.generations:
+            call.answers.record(call.particle, call.boundary, call.digest, response.generations[0])
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        _calls.end(run_id)
+
+
+class AsyncRecorder(Recorder):
+    """`Recorder` for calls on an event loop, which goes on meanwhile."""
+
+    async def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        call = _calls.end(run_id)
+        if call is not None and not call.replayed and response.generations:
+            await call.answers.arecord(call.particle, call.boundary, call.digest, response.generations[0])
+
+
+class _Hook:
+    """Where LangChain looks for a call's further handlers; it takes the place of a context variable."""
 
     def get(self) -> Recorder | None:
-        particle = current_particle.get()
-        return None if particle is None or particle.run_id not in _journaled else _recorder
+        if _here() is None:
+            return None
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return _recorder
+        return _async_recorder
 
 
 def user_llm_cache() -> BaseCache | None:
@@ -249,13 +268,24 @@ def _salted(llm_string: str) -> str:
     return llm_string if particle is None else f"{llm_string}|amc:{particle.seed}:{particle.particle}"
 
 
+def _here() -> tuple[Answers, ParticleContext] | None:
+    """The particle that runs here and where its answers are kept; ``None`` outside runs with a journal."""
+    particle = current_particle.get()
+    answers = None if particle is None else _journaled.get(particle.run_id)
+    return None if particle is None or answers is None else (answers, particle)
+
+
 def _replayed(prompt: str) -> list[Generation] | None:
-    call = _recorder.waiting(prompt)
-    if call is None:
+    if (here := _here()) is None:
         return None
-    found = call.answers.lookup(call.particle, call.boundary, call.digest)
-    call.replayed = found is not None
-    if not call.answers.replaying:
+    answers, particle = here
+    if (call := _calls.waiting(particle, prompt)) is not None:
+        found = answers.lookup(call.particle, call.boundary, call.digest)
+        call.replayed = found is not None
+    else:
+        question = digest(content_digest(prompt), None)
+        found = answers.lookup(particle.particle, current_boundary.get(), question)
+    if not answers.replaying:
         with _changing:
             _rewrap()
     return found
@@ -292,5 +322,7 @@ def _messages(prompt: str) -> str | Sequence[BaseMessage]:
     return found if isinstance(found, list) and all(isinstance(m, BaseMessage) for m in found) else prompt
 
 
-_recorder = Recorder()
-register_configure_hook(_Here(), True)  # type: ignore[arg-type]
+_calls = Calls()
+_recorder, _async_recorder = Recorder(), AsyncRecorder()
+# not inherited: whether a call is one on an event loop is known for that call only
+register_configure_hook(_Hook(), False)  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ class ParticleSaver(BaseCheckpointSaver):
 
     def fork(self) -> ParticleSaver:
         """An independent saver at the same point; O(number of namespaces and pending writes)."""
-        clone = self._blank()
+        clone = self.blank()
         clone.bound = self.bound
         clone._s.heads = dict(self._s.heads)
         clone._s.pending = {k: dict(w) for k, w in self._s.pending.items()}
@@ -275,7 +275,7 @@ class ParticleSaver(BaseCheckpointSaver):
 
     # -- inside --------------------------------------------------------------------------------------
 
-    def _blank(self) -> ParticleSaver:
+    def blank(self) -> ParticleSaver:
         return ParticleSaver(self.base)
 
     def _own(
