@@ -22,6 +22,7 @@ from langgraph_amc.policy import litellm_chat
 from langgraph_amc.policy import retry as retry_module
 from langgraph_amc.policy.budget import Budget, BudgetExceededError, Price
 from langgraph_amc.policy.chat import chat_model
+from langgraph_amc.policy.limiter import limiter_for
 from langgraph_amc.policy.retry import EmptyAnswerError, Retry, TruncatedAnswerError, retry_after
 from langgraph_amc.trajectories.types import Usage
 from tests.support.openai_server import Broken, OpenAIServer, ServerError
@@ -305,7 +306,10 @@ async def test_a_storm_ends_with_an_answer_or_a_typed_error() -> None:
             found = [r for group in await asyncio.wait_for(asyncio.gather(singles, clones), LIFE) for r in group]
         seconds = time.monotonic() - started
     kinds = Counter(type(f).__name__ for f in found)
+    limiter = limiter_for("openai", server.base_url, "k")
     print(f"storm: {len(found)} calls, {len(server.requests)} requests, {seconds:.1f} s, {dict(kinds)}")
+    print(f"together they waited {limiter.waited:.1f} s for their turn and {limiter.backed_off:.1f} s between attempts")
+    assert limiter.backed_off > 0
     answers = [f for f in found if isinstance(f, AIMessage)]
     errors = [f for f in found if not isinstance(f, AIMessage)]
     assert len(found) == 96

@@ -63,12 +63,14 @@ class Limiter:
 
     Attributes
     ----------
-    waited: seconds that all callers together have waited so far.
+    waited: seconds that all callers together have waited for their turn so far.
+    backed_off: seconds they have paused between attempts.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.waited = 0.0
+        self.backed_off = 0.0
         self._clock = clock
         self._lock = threading.Lock()
         self._bell = Bell()

@@ -98,6 +98,7 @@ class Sending:
     def _note(self, state: RetryCallState) -> Account | None:
         """Hold everybody back where the provider is overrun; the account to charge if the attempt was billed."""
         error = _error(state)
+        self.limiter.backed_off += state.upcoming_sleep
         if getattr(error, "status_code", None) == TOO_MANY:  # one of LiteLLM's errors
             self.limiter.pause(state.upcoming_sleep)
         billed = isinstance(error, AnswerError) or (error is not None and may_be_billed(error))

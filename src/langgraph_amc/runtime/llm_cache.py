@@ -23,7 +23,7 @@ from langchain_core.caches import BaseCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.load import loads
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import Generation, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
@@ -293,17 +293,18 @@ def _replayed(prompt: str) -> list[Generation] | None:
 
 def content_digest(asked: str | Sequence[BaseMessage]) -> bytes:
     """16 bytes that stand for what was said, whatever ids and metadata the messages have."""
-    seen = hashlib.blake2b(digest_size=16)
-    if isinstance(asked, str):
-        seen.update(asked.encode("utf-8", "surrogatepass"))
-        return seen.digest()
-    for message in asked:
-        content = message.content
-        text = content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=repr)
-        calls = [(c["name"], c["args"], c["id"]) for c in getattr(message, "tool_calls", ())]
-        about = (message.type, message.name, getattr(message, "tool_call_id", None), calls, len(text))
-        seen.update(f"{about}\0{text}".encode("utf-8", "surrogatepass"))
-    return seen.digest()
+    parts = [asked] if isinstance(asked, str) else [part for message in asked for part in _said(message)]
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _said(message: BaseMessage) -> Iterator[str]:
+    content = message.content
+    yield message.type
+    yield content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=repr)
+    if isinstance(message, AIMessage) and message.tool_calls:
+        yield repr([(call["name"], call["args"], call["id"]) for call in message.tool_calls])
+    elif isinstance(message, ToolMessage):
+        yield message.tool_call_id
 
 
 def digest(said: bytes, parameters: Any) -> bytes:
