@@ -24,7 +24,8 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_python_block_runs(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_block_runs(block: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     with OpenAIServer() as server:
         monkeypatch.setenv("OPENAI_API_BASE", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "none")

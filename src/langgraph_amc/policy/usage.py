@@ -149,7 +149,8 @@ def is_reported(response: LLMResult) -> bool:
     if isinstance(message, AIMessage) and message.usage_metadata is not None:
         return True
     info = (generation.generation_info if generation is not None else None) or {}
-    return any(holder.get(key) for holder in (info, response.llm_output or {}) for key in _USAGE_KEYS)
+    metadata = message.response_metadata if isinstance(message, AIMessage) else {}
+    return any(holder.get(key) for holder in (info, metadata, response.llm_output or {}) for key in _USAGE_KEYS)
 
 
 def cached_tokens(response: LLMResult) -> int:
@@ -181,7 +182,8 @@ def _tokens(message: Any, info: Mapping[str, Any], output: Mapping[str, Any]) ->
             "total_cost": usage.get("total_cost"),
         }
         return counts, details.get("cache_read") or 0
-    for holder in (info, output):
+    metadata = message.response_metadata if isinstance(message, AIMessage) else {}
+    for holder in (info, metadata, output):  # an answer from a journal has its metadata only
         raw = next((found for key in _USAGE_KEYS if (found := holder.get(key))), None)
         if raw:
             raw = raw if isinstance(raw, Mapping) else raw.model_dump()

@@ -12,13 +12,14 @@ import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from langgraph.store.base import PutOp
 
+from langgraph_amc.policy.account import Account
 from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.inside import state_inside
 from langgraph_amc.runtime.isolation import OverlayStore
@@ -29,6 +30,7 @@ from langgraph_amc.runtime.request import RUN_KEY, StreamRequest
 from langgraph_amc.runtime.result import AMCResult, Check
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.smc import FilterState, Final
+from langgraph_amc.trajectories.types import Usage
 
 if TYPE_CHECKING:
     from langgraph_amc.runtime.journal import ParticleRecord, RunJournal
@@ -95,8 +97,10 @@ def _key(request: StreamRequest, root: ParticleSaver, thread_id: str | None) -> 
     name = request.config["configurable"].get(RUN_KEY)
     if name is not None:
         return f"named:{name}"
+    from langgraph_amc.runtime.journal.coding import dump
+
     settings = request.settings
-    kind, data = root.serde.dumps_typed(request.input)
+    kind, data = dump(root.serde, request.input, "the input of the run")
     place = request.config["configurable"].get("checkpoint_ns") if request.nested else ""
     parts = (request.app.get_name(), thread_id, place, settings.particles, settings.objective, settings.seed, kind)
     return hashlib.blake2b(repr(parts).encode() + data, digest_size=16).hexdigest()
@@ -107,10 +111,13 @@ class JournalKeeper:
 
     def __init__(self, run: RunJournal, engine: Engine, root: ParticleSaver, particles: int) -> None:
         self.run = run
+        self.account: Account | None = None
+        """The run's own account, if it has one."""
         self._particles = particles
         self._engine = engine
         self._started = time.monotonic()
         self._told: set[str] = set()
+        self._buried: set[str] = set()
         self._ended = False
         left = run.restore(root.base, root.serde, root.blank)
         self._state = None if left is None else left.population
@@ -139,6 +146,8 @@ class JournalKeeper:
 
     def particle(self, particle: Particle) -> None:
         """A particle has reached a boundary or its end."""
+        if particle.status == "truncated":
+            return  # with a larger budget it can go on from where it was
         from langgraph_amc.runtime.journal import ParticleRecord
 
         self._told.add(particle.name)
@@ -181,8 +190,11 @@ class JournalKeeper:
     ) -> None:
         """Everything up to here is decided."""
         for particle in population.born:
-            if particle.name not in self._told or particle.status == "pruned":
+            new, gone = particle.name not in self._told, particle.status == "pruned"
+            if new or (gone and particle.name not in self._buried):
                 self.particle(particle)
+            if gone:
+                self._buried.add(particle.name)
         self._write(
             rng,
             checks,
@@ -204,6 +216,8 @@ class JournalKeeper:
         checks: Sequence[Check],
     ) -> None:
         """Store whom everything that follows depends on, before it follows."""
+        if chosen.status == "truncated":
+            return
         self.particle(chosen)
         self._write(rng, checks, finals, chosen=chosen.name, held=[effect.key for effect in chosen.held])
         await self._flush()
@@ -221,6 +235,7 @@ class JournalKeeper:
                 "rng": _rng_state(rng),
                 "checks": [asdict(check) for check in checks],
                 "seconds": self.seconds,
+                "spent": None if self.account is None else asdict(self.account.spent),
             }
         )
 
@@ -256,8 +271,11 @@ class JournalKeeper:
         for name, (record, saver) in stored.items():
             by_name[name] = await self._particle(population, record, saver, by_name)
         self._told.update(by_name)
+        self._buried.update(name for name, particle in by_name.items() if particle.status == "pruned")
         population.take_back(list(by_name.values()))
         rng.bit_generator.state = _rng_back(state["rng"])
+        if self.account is not None:
+            self.account.restore(_spent(state["spent"], [p.calls.usage for p in by_name.values()]), state["seconds"])
         finals = tuple(
             Final(by_name[f["particle"]], **{k: v for k, v in f.items() if k != "particle"}) for f in state["finals"]
         )
@@ -329,6 +347,15 @@ class JournalKeeper:
             )
         particle.restore(state, record.output, started=record.started, ran=record.ran)
         return particle
+
+
+def _spent(booked: Mapping[str, Any] | None, used: Sequence[Usage]) -> Usage:
+    """What the particles have used, at the price at which it was booked where they do not know one."""
+    total = sum(used, Usage())
+    if total.cost is not None or booked is None or booked["cost"] is None:
+        return total
+    known = Usage(**booked)
+    return replace(total, cost=booked["cost"] * max(1.0, total.tokens / max(1, known.tokens)))
 
 
 class RestoredError(Exception):

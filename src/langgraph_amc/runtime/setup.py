@@ -70,6 +70,9 @@ async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> 
     else:
         run_id = uuid.uuid4().hex
     thread_id = configurable["thread_id"] = str(thread_id or f"amc-{run_id}")
+    account = settings.budget.open() if settings.budget else None
+    if keeper is not None:
+        keeper.account = account
     launch = Launch(
         app=app,
         engine=engine,
@@ -91,7 +94,7 @@ async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> 
         identity=particle_identity(run_id, seed),
         keeper=keeper,
         watched=request.watched,
-        account=settings.budget.open() if settings.budget else current_account.get(),
+        account=account or current_account.get(),
     )
     population = AppPopulation(
         launch,

@@ -29,13 +29,13 @@ class RunInUseError(JournalError):
 
 
 class UnserialisableStateError(RunStoppedError, GraphBubbleUp):
-    """A value that a journal has to keep and the app's serialiser cannot take."""
+    """A value that has to be kept and the app's serialiser cannot take."""
 
     def __init__(self, where: str, path: str, value: Any, reason: str) -> None:
         self.where, self.path, self.type = where, path, type(value)
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         super().__init__(
-            f"{where} cannot be kept in the journal: {f'its part {path}' if path else 'it'} is a {kind} ({reason}). "
+            f"{where} cannot be serialised: {f'its part {path}' if path else 'it'} is a {kind} ({reason}). "
             "Keep such objects out of the state (an UntrackedValue channel, a closure, the runtime context), or give "
             "the app a checkpointer whose serde takes them"
         )
