@@ -30,7 +30,9 @@ class Instant(BaseChatModel):
     def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
         turn = sum(m.type == "ai" for m in messages)
         calls = [{"name": "add", "args": {"a": turn, "b": 1}, "id": uuid.uuid4().hex}] if turn < ROUNDS else []
-        return ChatResult(generations=[ChatGeneration(message=AIMessage("x" * 200, tool_calls=calls))])
+        usage = {"input_tokens": 50 * len(messages), "output_tokens": 50, "total_tokens": 50 * len(messages) + 50}
+        message = AIMessage("x" * 200, tool_calls=calls, usage_metadata=usage)
+        return ChatResult(generations=[ChatGeneration(message=message)])
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
         return self._generate(messages)

@@ -132,6 +132,7 @@ from tests.runtime.support import ASK, ReplyModel
 run = Journal(sys.argv[1]).open("k", seed=1, about={})
 with journaled_llm_cache(run.id, run.answers), particle(run):
     ask(ReplyModel(reply=Counting()))
+time.sleep(0.2)  # nobody waits for the disk, and nobody has to
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -159,9 +160,11 @@ def test_answers_go_when_their_boundary_is_passed(journal: Journal) -> None:
             ask(model)
         with particle(run, boundary=3):
             ask(model)
+    run.population({})
     run.flush()
     assert kept(journal) == [("p0", 3), ("p1", 1)]
     run.particle(stand("p0", boundary=3, status="finished"), None)
+    run.population({})
     run.flush()
     assert kept(journal) == [("p1", 1)]
 
@@ -229,6 +232,7 @@ def test_outside_a_journaled_run_the_users_cache_is_as_it_was(journal: Journal) 
             assert ask(model).content == "answer 3", "the user's cache answers, as without a journal"
     assert get_llm_cache() is cache
     assert ask(model).content == "answer 1"
+    run.flush()
     assert kept(journal) == [("p0", 0)] * 2, "also what the user's cache answered, which may not outlive the process"
 
 

@@ -27,12 +27,17 @@ class Plain:
             dump = value.model_dump(exclude={"id"})
             return (type(value).__name__, self.ids.setdefault(value.id or "", len(self.ids)), repr(dump))
         if isinstance(value, dict):
-            return {k: self(v) for k, v in value.items()}
+            return {k: in_order(self(v)) if k == "__interrupt__" else self(v) for k, v in value.items()}
         if isinstance(value, list | tuple):
             return [self(v) for v in value]
         if hasattr(value, "value") and type(value).__name__ == "Interrupt":
             return ("interrupt", self(value.value))
         return value
+
+
+def in_order(interrupts: list[Any]) -> list[Any]:
+    """Tasks that run at once interrupt in any order."""
+    return sorted(interrupts, key=repr)
 
 
 def snapshots(history: list[Any]) -> Any:

@@ -8,13 +8,12 @@ Output: the call's own limit, else the budget's, else the model's.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
 from langgraph_amc.errors import ConfigurationError
@@ -145,18 +144,22 @@ def _request(tokens: int, params: Mapping[str, Any], names: Sequence[Any]) -> Re
 
 def _message_tokens(message: BaseMessage | Mapping[str, Any]) -> int:
     if isinstance(message, Mapping):
-        fields = dict(message)
-    else:
-        if type(message.content) is str and not message.additional_kwargs and message.type in ("human", "system"):
-            return len(message.content.encode(errors="replace")) + len(message.name or "")
-        fields = {"content": message.content, "name": message.name, **message.additional_kwargs}
-        if isinstance(message, AIMessage) and message.tool_calls:
-            fields["tool_calls"] = message.tool_calls
-        if message.type == "tool":
-            fields["tool_call_id"] = message.tool_call_id  # type: ignore[attr-defined]
-    content = fields.pop("content", None)
-    blocks = content if isinstance(content, list) else [content]
-    return _bytes(fields) + sum(map(_block_tokens, blocks))
+        rest = {key: value for key, value in message.items() if key != "content"}
+        return _bytes(rest) + _content_tokens(message.get("content"))
+    tokens = _content_tokens(message.content) + len((message.name or "").encode())
+    if message.additional_kwargs:
+        tokens += _bytes(message.additional_kwargs)
+    if isinstance(message, AIMessage) and message.tool_calls:
+        tokens += _bytes(message.tool_calls)
+    elif isinstance(message, ToolMessage):
+        tokens += _bytes(message.tool_call_id)
+    return tokens
+
+
+def _content_tokens(content: Any) -> int:
+    if isinstance(content, str):
+        return len(content.encode(errors="replace"))
+    return sum(map(_block_tokens, content if isinstance(content, list) else [content]))
 
 
 def _block_tokens(block: Any) -> int:
@@ -165,7 +168,7 @@ def _block_tokens(block: Any) -> int:
 
 
 def _bytes(value: Any) -> int:
-    return len(json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace"))
+    return len(repr(value).encode(errors="replace"))  # at least as long as JSON but for true, false and null
 
 
 def _longest_answer(request: Request, budget: Budget) -> int | None:

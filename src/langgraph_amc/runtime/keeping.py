@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +118,7 @@ class JournalKeeper:
         self._started = time.monotonic()
         self._told: set[str] = set()
         self._buried: set[str] = set()
+        self._rows: list[dict[str, Any]] = []
         self._ended = False
         left = run.restore(root.base, root.serde, root.blank)
         self._state = None if left is None else left.population
@@ -233,11 +234,18 @@ class JournalKeeper:
                 **more,
                 "finals": [{**_plain(final), "particle": final.particle.name} for final in finals],
                 "rng": _rng_state(rng),
-                "checks": [asdict(check) for check in checks],
+                "checks": self._check_rows(checks),
                 "seconds": self.seconds,
                 "spent": None if self.account is None else asdict(self.account.spent),
             }
         )
+
+    def _check_rows(self, checks: Sequence[Check]) -> list[dict[str, Any]]:
+        """The checks as plain data; only the last one can have changed since they were asked for."""
+        del self._rows[max(0, len(self._rows) - 1) :]
+        for check in checks[len(self._rows) :]:
+            self._rows.append({name: getattr(check, name) for name in _CHECK})
+        return self._rows
 
     async def finish(self, status: str, result: AMCResult) -> None:
         """The run is over and handed over."""
@@ -360,6 +368,9 @@ def _spent(booked: Mapping[str, Any] | None, used: Sequence[Usage]) -> Usage:
 
 class RestoredError(Exception):
     """What a particle failed with before its process ended, as text."""
+
+
+_CHECK = tuple(field.name for field in fields(Check))
 
 
 def _plain(final: Final[Particle]) -> dict[str, Any]:

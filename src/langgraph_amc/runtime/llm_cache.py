@@ -8,7 +8,6 @@ LangChain writes the whole prompt as JSON for each question to a cache. Models t
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import re
@@ -45,10 +44,8 @@ class Answers(Protocol):
         ...
 
     def record(self, particle: str, boundary: int, digest: bytes, answer: Sequence[Generation]) -> None:
-        """Keep an answer; returns when it is safe."""
+        """Keep an answer; does not wait for the disk."""
         ...
-
-    async def arecord(self, particle: str, boundary: int, digest: bytes, answer: Sequence[Generation]) -> None: ...
 
 
 class SaltedCache(BaseCache):
@@ -157,7 +154,7 @@ class Calls:
 
 
 class Recorder(BaseCallbackHandler):
-    """Hands every answer to the journal of the run it was given to; the model's call ends when that is on disk."""
+    """Hands every answer to the journal of the run it was given to, which writes it within milliseconds."""
 
     run_inline = True
     raise_error = True
@@ -183,26 +180,11 @@ class Recorder(BaseCallbackHandler):
         _calls.end(run_id)
 
 
-class AsyncRecorder(Recorder):
-    """`Recorder` for calls on an event loop, which goes on meanwhile."""
-
-    async def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        call = _calls.end(run_id)
-        if call is not None and not call.replayed and response.generations:
-            await call.answers.arecord(call.particle, call.boundary, call.digest, response.generations[0])
-
-
 class _Hook:
     """Where LangChain looks for a call's further handlers; it takes the place of a context variable."""
 
     def get(self) -> Recorder | None:
-        if _here() is None:
-            return None
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return _recorder
-        return _async_recorder
+        return None if _here() is None else _recorder
 
 
 def user_llm_cache() -> BaseCache | None:
@@ -324,6 +306,5 @@ def _messages(prompt: str) -> str | Sequence[BaseMessage]:
 
 
 _calls = Calls()
-_recorder, _async_recorder = Recorder(), AsyncRecorder()
-# not inherited: whether a call is one on an event loop is known for that call only
+_recorder = Recorder()
 register_configure_hook(_Hook(), False)  # type: ignore[arg-type]

@@ -382,7 +382,6 @@ class Particle:
         self.status, self._run, self._edge = status, None, edge
         if self.held and len(self.record.segments) > segments:
             self.boundary += 1  # a pause is a point of comparison of its own
-        self._tell()
 
     def _tell(self) -> None:
         if self.launch.keeper is not None:

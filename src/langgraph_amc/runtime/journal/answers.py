@@ -61,12 +61,16 @@ class JournaledAnswers:
         return _load(self._serde, kept[given])
 
     def record(self, particle: str, boundary: int, digest: bytes, answer: Sequence[Generation]) -> None:
-        """Store an answer; returns when it is safe."""
-        self._writer.wait(self._put((particle, boundary, digest), answer))
+        """Store an answer within milliseconds.
 
-    async def arecord(self, particle: str, boundary: int, digest: bytes, answer: Sequence[Generation]) -> None:
-        """`record` on an event loop."""
-        await self._writer.await_(self._put((particle, boundary, digest), answer))
+        Nothing waits for that: what must not happen before an answer is safe, an effect, is written after it.
+        """
+        question = (particle, boundary, digest)
+        kind, data = _dump(self._serde, answer)
+        with self._lock:
+            nth = self._count[question]
+            self._count[question] += 1
+            self._writer.put([("answer", (self._run, *question, nth, kind, data))], soon=True)
 
     def passed(self, particle: str, boundary: int) -> list[Change]:
         """What removes the answers to questions from before ``boundary``, which is never run from again."""
@@ -81,13 +85,6 @@ class JournaledAnswers:
 
     def _by_particle(self, particle: str) -> list[Question]:
         return [question for question in self._count if question[0] == particle]
-
-    def _put(self, question: Question, answer: Sequence[Generation]) -> int:
-        kind, data = _dump(self._serde, answer)
-        with self._lock:
-            nth = self._count[question]
-            self._count[question] += 1
-            return self._writer.put([("answer", (self._run, *question, nth, kind, data))])
 
 
 def _dump(serde: SerializerProtocol, answer: Sequence[Generation]) -> Typed:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.types import Send
 
-from langgraph_amc.runtime.cells import Cell, MessageList, freeze
+from langgraph_amc.runtime.cells import Cell, MessageList, Packed, freeze
 from langgraph_amc.runtime.journal.coding import unpack
-from langgraph_amc.runtime.journal.tree import LIST, Stand, Stored, Tree
+from langgraph_amc.runtime.journal.tree import LIST, SEND, SENDS, Stand, Stored, Tree
 from langgraph_amc.runtime.nodes import Log, Node, Write, Writes
 from langgraph_amc.runtime.saver import ParticleSaver
 
@@ -45,9 +46,13 @@ class _Builder:
         self.nodes: dict[int, Node] = {}
         self.logs: dict[int, Log] = {}
         self.cells: dict[int, Cell] = {}
+        self.home: dict[int, int] = {}
+        """By number of a value, the identity of the node whose row holds it."""
+        self.lenders: set[int] = set()
 
     def add(self, no: int, body: Sequence[Any], edge: bytes | None) -> None:
         thread, ns, node_id, parent, external, logged, previous, main, values, cells, writes = body
+        self.lenders = set[int]()
         stored_cells = [self._cell(*cell) for cell in cells]
         checkpoint, metadata, new_versions = main
         node = Node(
@@ -56,16 +61,21 @@ class _Builder:
             None if parent is None else self.nodes[parent],
             external,
             checkpoint,
-            {name: self.cells[number] for name, number in values.items()},
+            {name: self._known(number) for name, number in values.items()},
             metadata,
             new_versions,
-            _writes(writes) if edge is None else self._load_writes(edge),
+            self._own_writes(writes) if edge is None else self._load_writes(edge),
         )
         self.nodes[no] = node
         if logged:
             self.logs[no] = Log(node, None if previous is None else self.logs[previous])
-        self.tree.nodes[id(node)] = Stored(no, node, tuple(node.edge.values()), stored_cells)
+        self.tree.nodes[id(node)] = Stored(no, node, tuple(node.edge.values()), stored_cells, self.lenders)
         self.tree.next_node = no + 1
+        for key in stored_cells:
+            cell, number = self.tree.cells[key]
+            self.home[number] = id(node)
+            if isinstance(cell, Packed):
+                self.tree.equal[cell.data] = (number, id(node))
 
     def saver(self, state: Sequence[Any], saver: ParticleSaver) -> ParticleSaver:
         heads, pending, log, bound = state
@@ -79,13 +89,28 @@ class _Builder:
         if kind == LIST:
             base, kept, added = rest
             first = () if base is None else self.cells[base].items[:kept]  # type: ignore[union-attr]
-            cell: Cell = MessageList((*first, *(self.cells[item] for item in added)))  # type: ignore[arg-type]
+            cell: Cell = MessageList((*first, *(self._known(item) for item in added)))  # type: ignore[arg-type]
+        elif kind == SEND:
+            cell = freeze(Send(*rest))
+        elif kind == SENDS:
+            cell = freeze([Send(*send) for send in rest[0]])
         else:
             cell = freeze(rest[0])
         self.cells[number] = cell
         self.tree.cells[id(cell)] = (cell, number)
         self.tree.next_cell = max(self.tree.next_cell, number + 1)
         return id(cell)
+
+    def _known(self, number: int) -> Cell:
+        if (home := self.home.get(number)) is not None:  # None: in the row being read
+            self.lenders.add(home)
+        return self.cells[number]
+
+    def _own_writes(self, rows: Iterable[Sequence[Any]]) -> Writes:
+        return {
+            (task_id, index): Write(task_id, channel, self._known(number), path, index)
+            for task_id, channel, path, index, number in rows
+        }
 
     def _load_writes(self, packed: bytes) -> Writes:
         kind, data = unpack(packed)

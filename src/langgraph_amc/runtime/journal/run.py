@@ -88,6 +88,7 @@ class RunJournal:
         self._lock = threading.Lock()
         self._tree, self._transcripts = Tree(), Transcripts()
         self._pruned: dict[str, ParticleRecord] = {}
+        self._passed: dict[str, int] = {}
         self._buried: set[str] = set()
         """Particles whose pruning is to take effect, and whose has."""
         self._dead = False
@@ -113,7 +114,7 @@ class RunJournal:
         text = to_json(state, "the population")
         with self._lock:
             self._check()
-            self._writer.put([*self._bury(), ("population", (text, self.no))])
+            self._writer.put([*self._bury(), *self._forget_answers(), ("population", (text, self.no))])
 
     def restore(
         self,
@@ -199,8 +200,13 @@ class RunJournal:
         shares, steps = self._transcripts.add(self.no, record)
         changes += steps
         changes.append(("particle", to_row(self.no, record, shares, state, self._serde)))
-        changes += self.answers.passed(record.name, record.boundary + (record.status is not None))
+        self._passed[record.name] = record.boundary + (record.status is not None)
         return changes
+
+    def _forget_answers(self) -> list[Change]:
+        """What removes answers to questions that are never asked again."""
+        passed, self._passed = self._passed, {}
+        return [change for name, boundary in passed.items() for change in self.answers.passed(name, boundary)]
 
     def _bury(self) -> list[Change]:
         """Of particles that were pruned or given up the records stay; nodes that only they needed go."""

@@ -1,8 +1,9 @@
 """The checkpoints of a run's particles as rows: each node, and each frozen value, is stored once.
 
-A node's row holds the values that are new with it; nodes that share a value name it by its number. A list of
-messages is stored as the list it grew from, how much of it was kept, and the messages that are new: what a
-step costs does not depend on how long the history is.
+A node's row holds the values that are new with it; nodes that share a value name it by its number, also where
+particles only happen to hold equal ones, as the input that each of them begins with. A list of messages is stored as
+the list it grew from, how much of it was kept, and the messages that are new: what a step costs does not depend on
+how long the history is.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.types import Send
 
-from langgraph_amc.runtime.cells import Cell, MessageList
+from langgraph_amc.runtime.cells import Cell, MessageList, Packed
 from langgraph_amc.runtime.journal.coding import dump_parts, pack
 from langgraph_amc.runtime.journal.records import common
 from langgraph_amc.runtime.nodes import Log, Node, Write
 from langgraph_amc.runtime.saver import ParticleSaver
 
-VALUE, LIST = 0, 1
+VALUE, LIST, SEND, SENDS = 0, 1, 2, 3
 NodeRow = tuple[int, str, bytes, None]
 """(number, form and bytes of the body, no edge of its own: the body holds it)"""
 EdgeRow = tuple[int, bytes]
@@ -34,7 +36,9 @@ class Stored:
     node: Node
     edge: tuple[Write, ...]
     cells: list[int] = field(default_factory=list)
-    """Identities of the values that its row holds."""
+    """Identities of the values that its row holds, or names and another's row holds."""
+    lenders: set[int] = field(default_factory=set)
+    """Identities of nodes that are no ancestors, and whose rows hold values of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class Tree:
     def __init__(self) -> None:
         self.nodes: dict[int, Stored] = {}
         self.cells: dict[int, tuple[Cell, int]] = {}
+        self.equal: dict[bytes, tuple[int, int]] = {}
+        """By content: number of the value, and identity of the node whose row holds it."""
         self.next_node = self.next_cell = 0
         self.stands: dict[str, Stand] = {}
 
@@ -96,6 +102,11 @@ class Tree:
                 log = log.previous
             for head in stand.heads:
                 needed.update(_line(head, needed))
+        lent = {lender for key in needed if key in self.nodes for lender in self.nodes[key].lenders}
+        while lent := {key for key in lent - needed if key in self.nodes}:
+            for key in lent:
+                needed.update(_line(self.nodes[key].node, needed))
+            lent = {lender for key in lent for lender in self.nodes[key].lenders}
         gone = [stored for key, stored in self.nodes.items() if key not in needed]
         for stored in gone:
             self._drop(stored)
@@ -105,8 +116,10 @@ class Tree:
 
     def _drop(self, stored: Stored) -> None:
         self.nodes.pop(id(stored.node), None)
-        for cell in stored.cells:
-            self.cells.pop(cell, None)
+        for key in stored.cells:
+            cell, number = self.cells.pop(key)
+            if isinstance(cell, Packed) and self.equal.get(cell.data) == (number, id(stored.node)):
+                del self.equal[cell.data]
 
     def _family(
         self,
@@ -135,7 +148,10 @@ class Tree:
         new.append(stored)
         parent = {} if node.parent is None else node.parent.values
         cells: list[list[Any]] = []
-        values = {name: self._cell(cell, parent.get(name), cells, stored.cells) for name, cell in node.values.items()}
+        values = {name: self._cell(cell, parent.get(name), cells, stored) for name, cell in node.values.items()}
+        writes = [
+            [w.task_id, w.channel, w.task_path, w.index, self._cell(w.cell, None, cells, stored)] for w in stored.edge
+        ]
         body = [
             *node.key,
             node.id,
@@ -146,29 +162,44 @@ class Tree:
             [node.checkpoint, node.metadata, node.new_versions],
             values,
             cells,
-            _writes(stored.edge),
+            writes,
         ]
         # one call for all of it: most of what a serialiser costs is being called
         dumped = dump_parts(serde, body, lambda: _named(node))
         self.nodes[id(node)] = stored
         return stored.no, *dumped, None
 
-    def _cell(self, cell: Cell, base: Cell | None, rows: list[list[Any]], mine: list[int]) -> int:
+    def _cell(self, cell: Cell, base: Cell | None, rows: list[list[Any]], stored: Stored) -> int:
+        """The number of a value; where it is new, its entry is added to ``rows``."""
         if (known := self.cells.get(id(cell))) is not None:
             return known[1]
-        if isinstance(cell, MessageList):
-            stored = self.cells.get(id(base)) if isinstance(base, MessageList) else None
-            kept = common(base.items, cell.items) if stored is not None and isinstance(base, MessageList) else 0
-            added = [self._cell(item, None, rows, mine) for item in cell.items[kept:]]
-            entry: list[Any] = [LIST, stored[1] if stored is not None and kept else None, kept, added]
+        equal = self.equal.get(cell.data) if isinstance(cell, Packed) else None
+        if equal is not None:
+            number, lender = equal
+            if lender != id(stored.node):
+                stored.lenders.add(lender)
         else:
-            entry = [VALUE, cell.thaw()]
-        number = self.next_cell
-        self.next_cell += 1
+            number = self.next_cell
+            self.next_cell += 1
+            rows.append([number, *self._entry(cell, base, rows, stored)])
+            if isinstance(cell, Packed):
+                self.equal[cell.data] = (number, id(stored.node))
         self.cells[id(cell)] = (cell, number)
-        mine.append(id(cell))
-        rows.append([number, *entry])
+        stored.cells.append(id(cell))
         return number
+
+    def _entry(self, cell: Cell, base: Cell | None, rows: list[list[Any]], stored: Stored) -> list[Any]:
+        if isinstance(cell, MessageList):
+            earlier = self.cells.get(id(base)) if isinstance(base, MessageList) else None
+            kept = common(base.items, cell.items) if earlier is not None and isinstance(base, MessageList) else 0
+            added = [self._cell(item, None, rows, stored) for item in cell.items[kept:]]
+            return [LIST, earlier[1] if earlier is not None and kept else None, kept, added]
+        value = cell.thaw()
+        if _is_send(value):  # serialisers take long to see what it is
+            return [SEND, value.node, value.arg]
+        if type(value) is list and value and all(map(_is_send, value)):
+            return [SENDS, [[v.node, v.arg] for v in value]]
+        return [VALUE, value]
 
     def _grown_edges(self, serde: SerializerProtocol, fresh: Iterable[Stored]) -> list[EdgeRow]:
         rows: list[EdgeRow] = []
@@ -206,6 +237,10 @@ def _line(node: Node | None, seen: set[int]) -> Iterable[int]:
     while node is not None and id(node) not in seen:
         yield id(node)
         node = node.parent
+
+
+def _is_send(value: Any) -> bool:
+    return type(value) is Send and getattr(value, "timeout", None) is None  # LangGraph had none at first
 
 
 def _writes(writes: Sequence[Write]) -> list[list[Any]]:
