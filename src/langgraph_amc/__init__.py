@@ -27,12 +27,12 @@ if TYPE_CHECKING:
         Session,
         current_effect,
         effect,
-        settle_effect,
         tools_of,
     )
     from langgraph_amc.runtime.journal import Journal, JournalError, RunInUseError, UnserialisableStateError
     from langgraph_amc.runtime.node import AMCNode
     from langgraph_amc.runtime.result import AMCOutput, AMCResult
+    from langgraph_amc.runtime.resume import aresume, resume, settle
     from langgraph_amc.runtime.run import NestedInterruptError
     from langgraph_amc.runtime.wrap import amc, last_run, wrap
     from langgraph_amc.smc import at, ess_below, ess_target, every, fixed, never, tilt, vote
@@ -76,6 +76,7 @@ _HOME = {
     "Usage": "trajectories.types",
     "ValueFunction": "value.protocol",
     "amc": "runtime.wrap",
+    "aresume": "runtime.resume",
     "at": "smc",
     "before": "runtime.boundaries",
     "before_model": "runtime.boundaries",
@@ -89,7 +90,8 @@ _HOME = {
     "fixed": "smc",
     "last_run": "runtime.wrap",
     "never": "smc",
-    "settle_effect": "runtime.effects",
+    "resume": "runtime.resume",
+    "settle": "runtime.resume",
     "tilt": "smc",
     "tools_of": "runtime.effects",
     "vote": "smc",
@@ -131,6 +133,7 @@ __all__ = [
     "Usage",
     "ValueFunction",
     "amc",
+    "aresume",
     "at",
     "before",
     "before_model",
@@ -145,7 +148,8 @@ __all__ = [
     "fixed",
     "last_run",
     "never",
-    "settle_effect",
+    "resume",
+    "settle",
     "tilt",
     "tools_of",
     "vote",

@@ -161,7 +161,7 @@ async def test_unknown_outcome_stops_the_run_and_can_be_settled(sync: bool) -> N
     with pytest.raises(fx.EffectUnknownError, match=key) as caught:
         await drive(app, None, thread(), own, sync=sync)
     assert (caught.value.tool, caught.value.arguments) == ("send", {"to": "a"})
-    assert "settle_effect" in str(caught.value)
+    assert "amc settle" in str(caught.value)
     assert mail.sent == []
     assert [r.state for r in own.records] == ["unknown"]
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from langgraph_amc import __version__
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, plan, read_budget
 from langgraph_amc.cli.progress import bar, stderr
-from langgraph_amc.cli.runs import prune, runs, show
+from langgraph_amc.cli.runs import prune, resume, runs, settle, show
 from langgraph_amc.errors import ConfigurationError
 
 app = typer.Typer(help="Agentic Monte Carlo for LangGraph.", no_args_is_help=True, pretty_exceptions_enable=False)
@@ -220,6 +220,8 @@ def demo(
 app.command()(plan)
 app.command()(runs)
 app.command()(show)
+app.command()(resume)
+app.command()(settle)
 app.command()(prune)
 
 

@@ -1,7 +1,8 @@
-"""``amc runs``, ``amc show`` and ``amc prune``: what a journal holds."""
+"""``amc runs``, ``show``, ``resume``, ``settle`` and ``prune``: what a journal holds, and going on with it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -91,6 +92,45 @@ def prune(
     with _opened(journal) as opened:
         count = opened.prune(seconds, status=status)
     typer.echo(json.dumps({"deleted": count}) if as_json else f"{count} run(s) deleted")
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="Its id, or the beginning of it", show_default=False)],
+    app: Annotated[str, typer.Argument(help="The wrapped app, as file.py:name", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a run that was killed or interrupted; the app is the one that wrap(…, journal=…) returned."""
+    from langgraph_amc.runtime.result import AMCOutput
+    from langgraph_amc.runtime.resume import aresume
+    from langgraph_amc.runtime.wrap import last_run
+    from langgraph_amc.tasks.loading import load_app
+
+    loaded = load_app(app)
+    output = asyncio.run(aresume(loaded, run))
+    record = output.amc if isinstance(output, AMCOutput) else last_run(loaded)
+    said = getattr((output.get("messages") or [None])[-1], "text", None) if isinstance(output, dict) else None
+    if as_json:
+        answer = {"run": record.run_id, "winner": record.winner.name, "answer": said, "warnings": record.warnings}
+        typer.echo(json.dumps(answer))
+        return
+    typer.echo(said if said is not None else repr(output))
+
+
+def settle(
+    run: Annotated[str, typer.Argument(help="The run's id, or the beginning of it", show_default=False)],
+    key: Annotated[str, typer.Argument(help="The effect's key, as `amc show` lists it", show_default=False)],
+    journal: Where = None,
+    result: Annotated[str | None, typer.Option(help="It took place, and this is what the tool returned")] = None,
+    failed: Annotated[str | None, typer.Option(help="It did not take place, for this reason")] = None,
+) -> None:
+    """Say what became of an effect whose outcome is unknown, so that its run can be gone on with."""
+    from langgraph_amc.runtime.resume import settle as tell
+
+    if (result is None) == (failed is None):
+        raise ConfigurationError("say what happened: either --result TEXT or --failed REASON")
+    with _opened(journal) as opened:
+        tell(opened, run, key, result, error=None if failed is None else RuntimeError(failed))
+    typer.echo(f"{key} is settled: call the app again, or use `amc resume`")
 
 
 # -- inside --------------------------------------------------------------------------------------

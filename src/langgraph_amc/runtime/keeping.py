@@ -26,7 +26,7 @@ from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.journal import RunInUseError
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.record import Record
-from langgraph_amc.runtime.request import RUN_KEY, StreamRequest
+from langgraph_amc.runtime.request import JOURNAL_KEY, RUN_KEY, StreamRequest
 from langgraph_amc.runtime.result import AMCResult, Check
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.smc import FilterState, Final
@@ -82,7 +82,7 @@ async def open_keeper(
             )
         except RunInUseError:
             # without a thread or a name, two calls with the same input that run at once are two runs
-            if thread_id is not None or RUN_KEY in request.config["configurable"]:
+            if thread_id is not None or not request.config["configurable"].keys().isdisjoint((RUN_KEY, JOURNAL_KEY)):
                 raise
             attempt += 1
             continue
@@ -94,6 +94,8 @@ async def open_keeper(
 
 def _key(request: StreamRequest, root: ParticleSaver, thread_id: str | None) -> str:
     """What the same call has in common with an earlier one."""
+    if (key := request.config["configurable"].get(JOURNAL_KEY)) is not None:
+        return str(key)
     name = request.config["configurable"].get(RUN_KEY)
     if name is not None:
         return f"named:{name}"

@@ -29,6 +29,9 @@ TASK_KEY = "amc_task"
 RUN_KEY = "amc_run"
 """Key of ``config["configurable"]`` by which a caller may name a durable run."""
 
+JOURNAL_KEY = "amc_journal_key"
+"""Key of ``config["configurable"]`` by which a run that was left is called again."""
+
 _TASK = "__pregel_task_id"
 """In the config of a call that a graph makes to run a part of itself."""
 

@@ -30,7 +30,7 @@ class EffectUnknownError(StopRunError, RunStoppedError):
         self.tool, self.arguments, self.key = tool, arguments, key
         super().__init__(
             f"{tool}({arguments}) {what}. It is not repeated. Look in the outside system under idempotency key "
-            f"{key!r}, tell the outbox with settle_effect(outbox, {key!r}, result) (or error=…), and resume the run"
+            f"{key!r}, say so with `amc settle RUN {key}` or amc.settle(journal, run, key, …), and call again"
         )
 
 

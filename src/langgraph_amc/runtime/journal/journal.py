@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -32,6 +33,15 @@ T = TypeVar("T")
 LEASE = 30.0
 """Seconds after which a run belongs to nobody, if its owner on another host was not heard of."""
 _ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The call that began a run."""
+
+    key: str
+    about: Mapping[str, Any]
+    input: Any
 
 
 class Journal:
@@ -154,6 +164,15 @@ class Journal:
             many = "more than one run begins" if rows else "no run begins"
             raise JournalError(f"{many} with {run_id!r}: `amc runs` lists them")
         return info(rows[0], RunRows(rows[0].no, self._read), self._lease, time.time())
+
+    def left(self, run_id: str, serde: SerializerProtocol | None = None) -> Left:
+        """The call that began a run which did not end; `JournalError` if there is no such run."""
+        found = self.show(run_id).run
+        if found.status not in (RUNNING, RESUMABLE):
+            raise JournalError(f"run {found.id} has ended ({found.status}): there is nothing to go on with")
+        columns = sa.select(schema.runs.c.input_type, schema.runs.c.input).where(schema.runs.c.id == found.id)
+        kind, data = self._read(lambda connection: connection.execute(columns).one())
+        return Left(found.key, found.about, (serde or JsonPlusSerializer()).loads_typed((kind, bytes(data))))
 
     def prune(self, older_than_seconds: float, status: str | None = None) -> int:
         """Delete runs of a status (``None``: all that have ended) that were last heard of so long ago; their number.
