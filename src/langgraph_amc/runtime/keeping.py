@@ -1,18 +1,16 @@
-"""How a run is written into a journal, and how a broken one comes back.
+"""How a run is written into a journal; `restoring` is how a broken one comes back.
 
 A particle is written when it reaches a boundary or its end, the population at each barrier of the filter, and
-the decision before it has consequences (effects, the commit of the winner). A run that comes back starts from
-the last barrier; particles that had got further are where they had got to.
+the decision before it has consequences (effects, the commit of the winner).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,36 +19,17 @@ from langgraph.store.base import PutOp
 
 from langgraph_amc.policy.account import Account
 from langgraph_amc.runtime.engine import Engine
-from langgraph_amc.runtime.inside import state_inside
-from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.journal import RunInUseError
 from langgraph_amc.runtime.particle import Particle
-from langgraph_amc.runtime.record import Record
 from langgraph_amc.runtime.request import JOURNAL_KEY, RUN_KEY, StreamRequest
+from langgraph_amc.runtime.restoring import Back, bring_back, spent
 from langgraph_amc.runtime.result import AMCResult, Check
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.smc import FilterState, Final
-from langgraph_amc.trajectories.types import Usage
 
 if TYPE_CHECKING:
-    from langgraph_amc.runtime.journal import ParticleRecord, RunJournal
+    from langgraph_amc.runtime.journal import RunJournal
     from langgraph_amc.runtime.population import AppPopulation
-
-
-@dataclass(frozen=True, slots=True)
-class Back:
-    """What a journal brings back.
-
-    Attributes
-    ----------
-    state: where the filter goes on, unless somebody has been chosen already.
-    chosen: the particle that answers, or whose effects may happen.
-    """
-
-    state: FilterState[Particle] | None
-    chosen: Particle | None
-    finals: tuple[Final[Particle], ...]
-    checks: tuple[Check, ...]
 
 
 async def open_keeper(
@@ -145,12 +124,22 @@ class JournalKeeper:
         saver = None if chosen is None else self._stored[chosen][1]
         return saver is not None and any(node.id == head_id for node in saver.lineage())
 
-    # -- writing ---------------------------------------------------------------------------------
+    async def restore(self, population: AppPopulation, rng: np.random.Generator) -> Back:
+        """Bring particles, weights and the random generator back to where the journal left off."""
+        assert self._state is not None
+        back = await bring_back(population, self._stored, self._state, self._particles)
+        rng.bit_generator.state = back.rng
+        self._told.update(self._stored)
+        self._buried.update(p.name for p in population.born if p.status == "pruned")
+        if self.account is not None:
+            used = [p.calls.usage for p in population.born]
+            self.account.restore(spent(self._state["spent"], used), self._state["seconds"])
+        return back
 
     def particle(self, particle: Particle) -> None:
         """A particle has reached a boundary or its end."""
-        if particle.status == "truncated":
-            return  # with a larger budget it can go on from where it was
+        if not lasts(particle):
+            return
         from langgraph_amc.runtime.journal import ParticleRecord
 
         self._told.add(particle.name)
@@ -219,7 +208,7 @@ class JournalKeeper:
         checks: Sequence[Check],
     ) -> None:
         """Store whom everything that follows depends on, before it follows."""
-        if chosen.status == "truncated":
+        if not lasts(chosen):
             return
         self.particle(chosen)
         self._write(rng, checks, finals, chosen=chosen.name, held=[effect.key for effect in chosen.held])
@@ -271,105 +260,13 @@ class JournalKeeper:
         else:
             self.run.flush()
 
-    # -- reading ---------------------------------------------------------------------------------
 
-    async def restore(self, population: AppPopulation, rng: np.random.Generator) -> Back:
-        """Bring particles, weights and the random generator back to where the journal left off."""
-        state, stored = self._state, self._stored
-        assert state is not None
-        by_name: dict[str, Particle] = {}
-        for name, (record, saver) in stored.items():
-            by_name[name] = await self._particle(population, record, saver, by_name)
-        self._told.update(by_name)
-        self._buried.update(name for name, particle in by_name.items() if particle.status == "pruned")
-        population.take_back(list(by_name.values()))
-        rng.bit_generator.state = _rng_back(state["rng"])
-        if self.account is not None:
-            self.account.restore(_spent(state["spent"], [p.calls.usage for p in by_name.values()]), state["seconds"])
-        finals = tuple(
-            Final(by_name[f["particle"]], **{k: v for k, v in f.items() if k != "particle"}) for f in state["finals"]
-        )
-        checks = tuple(_check_back(check) for check in state["checks"])
-        if state["chosen"] is None:
-            return Back(self._filter_state(state["filter"], by_name, finals), None, finals, checks)
-        chosen = by_name[state["chosen"]]
-        await population.only(chosen)
-        if state["held"] and [effect.key for effect in chosen.held] != state["held"]:
-            # the effects have happened, and it has gone on since
-            return Back(await population.branch(chosen, self._particles), None, finals, checks)
-        return Back(None, chosen, finals, checks)
+def lasts(particle: Particle) -> bool:
+    """Whether the end of a particle is kept: if not, it comes back alive at its last boundary and ends again.
 
-    def _filter_state(
-        self, filter: Mapping[str, Any], by_name: Mapping[str, Particle], finals: tuple[Final[Particle], ...]
-    ) -> FilterState[Particle]:
-        live = tuple(by_name[name] for name in filter["live"])
-        for particle, value in zip(live, filter["seen"], strict=True):
-            if not math.isnan(value):  # it was told before it was scored
-                known = particle.values[: filter["boundary"]]
-                particle.values = (*known, *(None,) * (filter["boundary"] - len(known)), value)
-        return FilterState(
-            filter["boundary"],
-            live,
-            finals,
-            filter["log_base"],
-            tuple(filter["baseline"]),
-            tuple(filter["seen"]),
-        )
-
-    async def _particle(
-        self,
-        population: AppPopulation,
-        record: ParticleRecord,
-        saver: ParticleSaver | None,
-        by_name: Mapping[str, Particle],
-    ) -> Particle:
-        launch, extra = population.launch, record.extra
-        store = None if population.store is None else OverlayStore(population.store)
-        if store is not None:
-            store.take_back([_put_back(op) for op in extra["store"]])
-        particle = Particle(
-            launch,
-            record.name,
-            saver or population.root.fork(),
-            store,
-            population.own_input(),
-            population.scope(record.name, extra["effects"]),
-            parent=None if record.parent is None else by_name[record.parent],
-            forked_at=record.forked_at,
-            status=record.status,
-            boundary=record.boundary,
-            step=record.step,
-            values=record.values,
-            outcome=record.outcome,
-            judged=extra["judged"],
-        )
-        particle.calls.take_back(record.usage, record.model_nodes, extra["parameters"])
-        if record.error is not None:
-            particle.error = RestoredError(record.error)
-        state = None
-        if record.segments:
-            seen = None
-            if saver is not None:
-                state = await launch.engine.state(launch.app, saver, launch.thread_id)
-                seen = state_inside(saver, launch.thread_id, state, Record(), launch.transcript)
-            particle.record = Record.restored(
-                launch.transcript, record.segments, record.rewards, seen, needed=launch.needs_text
-            )
-        particle.restore(state, record.output, started=record.started, ran=record.ran)
-        return particle
-
-
-def _spent(booked: Mapping[str, Any] | None, used: Sequence[Usage]) -> Usage:
-    """What the particles have used, at the price at which it was booked where they do not know one."""
-    total = sum(used, Usage())
-    if total.cost is not None or booked is None or booked["cost"] is None:
-        return total
-    known = Usage(**booked)
-    return replace(total, cost=booked["cost"] * max(1.0, total.tokens / max(1, known.tokens)))
-
-
-class RestoredError(Exception):
-    """What a particle failed with before its process ended, as text."""
+    With a larger budget it can go on; and a command to the graph around has no safe stored form.
+    """
+    return particle.status != "truncated" and particle.command is None
 
 
 _CHECK = tuple(field.name for field in fields(Check))
@@ -385,25 +282,11 @@ def _plain(final: Final[Particle]) -> dict[str, Any]:
     }
 
 
-def _check_back(check: Mapping[str, Any]) -> Check:
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in check.items()}
-    return Check(**fields)
-
-
 def _rng_state(rng: np.random.Generator) -> dict[str, Any]:
     state: Any = rng.bit_generator.state
     # 128-bit numbers, which not every JSON reader can hold
     return {**state, "state": {k: str(v) for k, v in state["state"].items()}}
 
 
-def _rng_back(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {**state, "state": {k: int(v) for k, v in state["state"].items()}}
-
-
 def _put_json(op: PutOp, when: datetime) -> list[Any]:
     return [list(op.namespace), op.key, op.value, op.index, op.ttl, when.isoformat()]
-
-
-def _put_back(stored: Sequence[Any]) -> tuple[PutOp, datetime]:
-    namespace, key, value, index, ttl, when = stored
-    return PutOp(tuple(namespace), key, value, index=index, ttl=ttl), datetime.fromisoformat(when)
