@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import operator
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -16,7 +18,8 @@ from langgraph.prebuilt import InjectedState, ToolNode, create_react_agent
 from langgraph.types import Command, RetryPolicy, interrupt
 
 import langgraph_amc.runtime.effects as fx
-from langgraph_amc.runtime.outbox import MemoryOutbox
+from langgraph_amc.runtime.journal import Journal
+from langgraph_amc.runtime.outbox import MemoryOutbox, Recorded
 from tests.effects.support import ASK, CallingModel, drive, scope, thread, tool_texts
 
 SYNC = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
@@ -528,3 +531,50 @@ async def test_a_node_that_swallows_the_pause_goes_without_the_effect(sync: bool
     assert (result["log"], mail.sent, own.held) == (["could not"], [], ())
     assert [r.state for r in own.records] == ["dropped"]
     own.fork("p1")
+
+
+@pytest.mark.parametrize("journal", [False, True])
+async def test_an_effect_that_is_cut_off_is_unknown(journal: bool, tmp_path: Path) -> None:
+    begun = asyncio.Event()
+    sent: list[str] = []
+
+    @tool
+    async def send(to: str) -> str:
+        """Send a mail, slowly."""
+        sent.append(to)
+        begun.set()
+        await asyncio.sleep(60)
+        return "sent"
+
+    app, run = agent("create_agent", [send], [[("send", {"to": "a"})]]), None
+    if journal:
+        run = Journal(tmp_path / "runs.sqlite").open("key", seed=0, about={})
+    own = scope({"send": "commit"}, outbox=MemoryOutbox() if run is None else run.outbox)
+    await drive(app, ASK, thread(), own, sync=False)
+    own.release()
+    key = next(iter(own.records)).key
+    call = asyncio.create_task(drive(app, None, thread(), own, sync=False))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert [(r.key, r.state) for r in own.records] == [(key, "unknown")]
+    assert own.outbox.begin(key, "send", {"to": "a"}) == Recorded("unknown")
+    with pytest.raises(fx.EffectUnknownError, match=key):
+        await drive(app, None, thread(), own, sync=False)
+    assert sent == ["a"]
+
+
+def test_a_synchronous_effect_that_is_cut_off_is_unknown() -> None:
+    @tool
+    def send(to: str) -> str:
+        """Send a mail, until Ctrl-C."""
+        raise KeyboardInterrupt
+
+    own = scope({"send": "commit"})
+    own.release_all()
+    with own.enter(), pytest.raises(KeyboardInterrupt):
+        send.invoke({"to": "a"})
+    assert [r.state for r in own.records] == ["unknown"]
+    (record,) = own.records
+    assert own.outbox.begin(record.key, "send", {"to": "a"}) == Recorded("unknown")

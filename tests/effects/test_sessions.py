@@ -493,3 +493,90 @@ def test_arguments_are_checked() -> None:
         fx.Session(Desk, snapshot=lambda d: d)
     with pytest.raises(ConfigurationError, match="factory"):
         fx.Session("desk")  # type: ignore[arg-type]
+
+
+def restored(tool_of: Callable[[fx.Session[Any]], BaseTool], session: fx.Session[Any], kept: Any) -> fx.EffectScope:
+    """A scope that a journal brings back, in a process with sessions of its own."""
+    rules = fx.read_effects(None, agent("ToolNode", [tool_of(session)], []))
+    assert rules is not None
+    return fx.EffectScope.restored(rules, "r", "p0", MemoryOutbox(), kept)
+
+
+async def ended(write: BaseTool, notes: str, *, sync: bool) -> Any:
+    """What a journal keeps of a particle that has written these notes and ended."""
+    app = agent("ToolNode", [write], [[("write", {"note": n})] for n in notes])
+    rules = fx.read_effects(None, app)
+    assert rules is not None
+    before = scope(rules)
+    await drive(app, ASK, thread(), before, sync=sync)
+    return json.loads(json.dumps(before.state()))
+
+
+@pytest.mark.parametrize("kind", [desk_class, copyable_class])
+@pytest.mark.parametrize(("sync", "asynchronous"), [(True, False), (False, False), (False, True)])
+async def test_a_winner_that_a_journal_brought_back_hands_its_world_over(
+    kind: Any, sync: bool, asynchronous: bool
+) -> None:
+    def tool_of(session: Any) -> BaseTool:
+        return writer(session, asynchronous=asynchronous)
+
+    kept = await ended(tool_of(fx.Session(kind())), "ab", sync=sync)
+    fresh = fx.Session(kind())
+    after = restored(tool_of, fresh, kept)
+    await after.aadopt() if not sync else after.adopt()
+    after.close()
+    assert after.unrecovered is None
+    assert fresh.get().notes == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", [desk_class, copyable_class])
+async def test_a_world_that_comes_back_behind_another_run_goes_on_from_its(kind: Any) -> None:
+    def blind(session: Any) -> BaseTool:
+        @tool
+        @fx.effect("stateful")
+        def write(note: str) -> str:
+            """Write a note; the answer is the same whatever there is already."""
+            session.get().write(note)
+            return "written"
+
+        return write
+
+    kept = await ended(blind(fx.Session(kind())), "ab", sync=True)
+    fresh = fx.Session(kind())
+    first = scope({}, run="first")
+    await put(first, blind(fresh), "x")
+    first.adopt()
+    after = restored(blind, fresh, kept)
+    after.adopt()
+    assert fresh.get().notes == ["x", "a", "b"]
+
+
+@SYNC
+async def test_a_world_that_cannot_come_back_is_told_and_does_not_take_the_answer_away(sync: bool) -> None:
+    kept = await ended(writer(fx.Session(desk_class())), "ab", sync=sync)
+    kept["calls"][1]["arguments"] = {"note": "z"}
+    fresh = fx.Session(desk_class())
+    after = restored(writer, fresh, kept)
+    await after.aadopt() if not sync else after.adopt()
+    after.close()
+    assert isinstance(after.unrecovered, fx.DivergenceError)
+    assert fresh.get().notes == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"close": 5},
+        {"factory": lambda task: task},
+        {"close": lambda: None},
+        {"snapshot": 1, "restore": 2},
+        {"snapshot": copy.deepcopy, "restore": lambda: None},
+    ],
+)
+def test_functions_that_could_not_be_called_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"Session: .*argument"):
+        fx.Session(**{"factory": list, **arguments})
+
+
+def test_functions_written_in_c_are_taken() -> None:
+    assert fx.Session(dict, snapshot=dict, restore=dict, close=dict.clear).get() == {}

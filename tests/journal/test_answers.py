@@ -170,7 +170,7 @@ def test_answers_go_when_their_boundary_is_passed(journal: Journal) -> None:
 
 
 def kept(journal: Journal) -> list[tuple[str, int]]:
-    with journal._engine.connect() as connection:
+    with journal._database.engine.connect() as connection:
         found = connection.exec_driver_sql("SELECT particle, boundary FROM amc_journal_answers ORDER BY 1, 2")
         return [tuple(row) for row in found]
 

@@ -338,7 +338,7 @@ def test_retention(url: str, keep: str) -> None:
 
 def rows(journal: Journal) -> dict[str, int]:
     tables = ("runs", "particles", "nodes", "steps", "answers", "effects")
-    with journal._engine.connect() as connection:
+    with journal._database.engine.connect() as connection:
         return {t: connection.execute(sa.text(f"SELECT count(*) FROM amc_journal_{t}")).scalar_one() for t in tables}
 
 

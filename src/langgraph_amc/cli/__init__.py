@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
 import traceback
 
 INTERRUPTED = 130
@@ -11,6 +13,28 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Entry point of the command ``amc``."""
+    code = 1
+    try:
+        _run()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        raise
+    finally:
+        _leave(code)
+
+
+def _leave(code: int) -> None:
+    """End the process even if the user's app leaves a thread that waits for ever, as open aiosqlite connections do."""
+    waiting = [t for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+    if waiting:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run() -> None:
     # LiteLLM would look its price list up in the network when it is imported
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     from langgraph_amc.cli.app import app

@@ -24,7 +24,7 @@ from langchain_core.outputs import LLMResult
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy import gate
 from langgraph_amc.policy.bell import Bell, Ear
-from langgraph_amc.policy.bounds import Request, priced, settled, worst_case
+from langgraph_amc.policy.bounds import Request, own_price, priced, settled, worst_case
 from langgraph_amc.policy.budget import Budget, BudgetExceededError, Limit, amount, show
 from langgraph_amc.policy.retry import AnswerError, may_be_billed
 from langgraph_amc.trajectories.types import Usage
@@ -35,8 +35,8 @@ PATIENCE = 600.0
 Owner = asyncio.Task[Any] | threading.Thread
 _lock = threading.RLock()
 _bell = Bell()
-_waiting: set[Owner] = set()
-"""Who waits for room: their own calls on the way cannot end before."""
+_waiting: dict[Owner, tuple[UUID, ...]] = {}
+"""Who waits for room, and the calls they were begun under: those, and their own, cannot end before."""
 _refused: deque[UUID] = deque(maxlen=1000)
 """Calls that were refused last: LangChain may ask the other handler about them once more."""
 _SUMS: tuple[Limit, ...] = ("usd", "tokens", "calls")
@@ -54,12 +54,16 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """Somebody who wants to make a call: what it may take, in each account of the chain."""
+    """Somebody who wants to make a call: what it may take, in each account of the chain.
+
+    ``above``: calls that were begun in this context; one that is still open may be waiting for this one.
+    """
 
     run_id: UUID | None
     request: Request
     worst: Sequence[Usage]
     owner: Owner
+    above: tuple[UUID, ...]
 
 
 class Account:
@@ -163,6 +167,16 @@ class Account:
                 account._add(usage)
         _bell.ring()
 
+    def price(self, names: Sequence[str], input_tokens: int, output_tokens: int, cached: int = 0) -> float | None:
+        """US dollars for a call of the model with these names, where this budget or one around it has a price for it.
+
+        A `Pricing` for `UsageCallback`.
+        """
+        request = Request(tuple(names), input_tokens)
+        found = (own_price(request, account.budget) for account in self.chain)
+        own = next((known for known in found if known is not None), None)
+        return None if own is None else own.of(input_tokens, output_tokens, cached)
+
     @property
     def chain(self) -> tuple[Account, ...]:
         """This account and those around it, the innermost first."""
@@ -174,6 +188,11 @@ class Account:
         """Whether this call has been reserved here, or was just refused."""
         with _lock:
             return run_id in self._calls or run_id in _refused
+
+    def under_way(self, run_ids: Sequence[UUID]) -> tuple[UUID, ...]:
+        """Those of these calls that have not ended."""
+        with _lock:
+            return tuple(run_id for run_id in run_ids if any(run_id in account._calls for account in self.chain))
 
     def reserve(self, run_id: UUID, request: Request, *, wait: bool = True) -> None:
         """Reserve a call's worst case, in this thread, waiting where others may still free what it takes.
@@ -207,8 +226,9 @@ class Account:
     def throw_away(self, request: Request, usage: Usage | None) -> None:
         """Book an attempt without an answer worth keeping; the call itself is still on its way."""
         with _lock:
-            for account, worst in zip(self.chain, self._worst(request), strict=True):
-                account._add(worst if usage is None else priced(request, usage, account.budget))
+            for account in self.chain:
+                budget = account.budget
+                account._add(worst_case(request, budget) if usage is None else priced(request, usage, budget))
         _bell.ring()
 
     def settle(self, run_id: UUID, response: LLMResult) -> None:
@@ -233,7 +253,7 @@ class Account:
 
     def _ask(self, run_id: UUID, request: Request, owner: Owner) -> _Ask:
         try:
-            return _Ask(run_id, request, self._worst(request), owner)
+            return _Ask(run_id, request, self._worst(request), owner, gate.calls_here.get())
         except ConfigurationError:
             with _lock:
                 self._forget(run_id)
@@ -241,9 +261,9 @@ class Account:
 
     def _again(self, request: Request, here: Owner) -> _Ask:
         """Room for nothing more than is reserved, asked for by whoever made the call that is under way here."""
-        run_id = gate.current_call.get()
-        call = None if run_id is None else self._calls.get(run_id)
-        return _Ask(None, request, [Usage()] * len(self.chain), here if call is None else call.owner)
+        above = gate.calls_here.get()
+        call = next((self._calls[run_id] for run_id in above if run_id in self._calls), None)
+        return _Ask(None, request, [Usage()] * len(self.chain), here if call is None else call.owner, above)
 
     def _wait(self, ask: _Ask, wait: bool) -> None:
         try:
@@ -251,7 +271,7 @@ class Account:
                 wait = _bell.sleep(ear, self._patience())
         finally:
             with _lock:
-                _waiting.discard(ask.owner)
+                _waiting.pop(ask.owner, None)
 
     async def _await(self, ask: _Ask, wait: bool = True) -> None:
         try:
@@ -259,7 +279,7 @@ class Account:
                 wait = await _bell.asleep(ear, self._patience())
         finally:
             with _lock:
-                _waiting.discard(ask.owner)
+                _waiting.pop(ask.owner, None)
 
     def _try(self, ask: _Ask, wait: bool) -> Ear | None:
         """Reserve in all accounts of the chain (``None``) or in none: then an ear for when to try again."""
@@ -272,15 +292,15 @@ class Account:
                         account._calls[ask.run_id] = _Call(worst, ask.request, ask.owner)
                 return None
             for account, worst, limit in lacking:
-                if not wait or account._lacks(worst, ask.owner) is not None:
+                if not wait or account._lacks(worst, ask) is not None:
                     self._refuse(ask, account, worst, limit)
             if ask.owner not in _waiting:
-                _waiting.add(ask.owner)
+                _waiting[ask.owner] = ask.above
                 _bell.ring()  # whoever counts on this owner's open calls has to think again
             return _bell.listen()
 
-    def _lacks(self, asked: Usage, owner: Owner | None = None) -> Limit | None:
-        """The limit that leaves no room; with an owner, none even if all calls that do not wait for him were free."""
+    def _lacks(self, asked: Usage, ask: _Ask | None = None) -> Limit | None:
+        """The limit that leaves no room; with an ask, none even if all calls that may end before it is met had."""
         if self.budget.seconds is not None and self.seconds >= self.budget.seconds:
             return "seconds"
         for limit in _SUMS:
@@ -289,8 +309,8 @@ class Account:
                 continue
             held = [
                 call.worst
-                for call in self._calls.values()
-                if owner is None or limit == "calls" or call.owner is owner or call.owner in _waiting
+                for run_id, call in self._calls.items()
+                if ask is None or limit == "calls" or _waits(run_id, call.owner, ask)
             ]
             spent = [self._booked, *self._lost.values()]
             if math.fsum(amount(usage, limit) for usage in (*spent, *held, asked)) > allowed:
@@ -322,6 +342,9 @@ class Account:
     def _failed(self, call: _Call, error: BaseException) -> Usage:
         if isinstance(error, AnswerError):
             return call.worst if error.usage is None else priced(call.request, error.usage, self.budget)
+        if isinstance(error, BudgetExceededError):
+            # what was refused was never asked; an attempt that was broken off at the deadline is the error's cause
+            return call.worst if error.__cause__ is not None and may_be_billed(error.__cause__) else Usage()
         return call.worst if may_be_billed(error) else Usage(1)
 
     def _settled(self, call: _Call, response: LLMResult) -> Usage:
@@ -365,6 +388,13 @@ class Account:
 
     def _patience(self) -> float:
         return PATIENCE if self.deadline is None else min(PATIENCE, max(0.0, self.deadline - self._clock()))
+
+
+def _waits(run_id: UUID, owner: Owner, ask: _Ask) -> bool:
+    """Whether a call on its way may wait for this ask, or for somebody else who waits for room."""
+    if owner is ask.owner or owner in _waiting or run_id in ask.above:
+        return True
+    return any(run_id in above for above in _waiting.values())
 
 
 def _this_task() -> asyncio.Task[Any]:

@@ -47,6 +47,7 @@ class Request:
     output_tokens: the call's own limit for one answer, ``None`` without.
     answers: how many answers it asks for.
     tier: whether it asks for a service tier, which may be dearer than the standard one.
+    callers: how many calls share it, each of which takes one of the answers.
     """
 
     names: tuple[str, ...]
@@ -54,6 +55,7 @@ class Request:
     output_tokens: int | None = None
     answers: int = 1
     tier: bool = False
+    callers: int = 1
 
     @property
     def name(self) -> str:
@@ -100,7 +102,7 @@ def worst_case(request: Request, budget: Budget) -> Usage:
         output = 0
     new = output * request.answers
     cost = None if rates is None else request.input_tokens * rates[0] + new * rates[1]
-    return Usage(1, request.input_tokens, new, cost)
+    return Usage(request.callers, request.input_tokens, new, cost)
 
 
 def settled(request: Request, worst: Usage, response: LLMResult, budget: Budget) -> Usage:

@@ -54,7 +54,8 @@ class UnknownPriceError(ConfigurationError):
     def __init__(self, model: str) -> None:
         super().__init__(
             f"the budget caps dollars, but the price of {model!r} is unknown: give it with "
-            f"Budget(prices={{{model!r}: Price(input=…, output=…)}}), US dollars per million tokens, or cap tokens"
+            f"Budget(prices={{{model!r}: Price(input=…, output=…)}}), US dollars per million tokens (on the command "
+            "line with --price IN/OUT), or cap tokens"
         )
 
 
@@ -68,7 +69,9 @@ class Price:
 
     def __post_init__(self) -> None:
         for name, value in (("input", self.input), ("output", self.output), ("cached", self.cached)):
-            if value is not None and not (_is_number(value) and value >= 0):
+            if name == "cached" and value is None:
+                continue
+            if not (_is_number(value) and value >= 0):
                 raise ConfigurationError(f"Price({name}=…) is in US dollars per million tokens, got {value!r}")
 
     def of(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:
@@ -109,11 +112,12 @@ class Budget:
         ):
             if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < least):
                 raise ConfigurationError(f"Budget({name}=…) is a whole number of at least {least}, got {count!r}")
+        form = "Budget(prices=…) maps model names to Price(input=…, output=…)"
+        if not isinstance(self.prices, Mapping):
+            raise ConfigurationError(f"{form}, got {self.prices!r}")
         for model, known in self.prices.items():
-            if not isinstance(known, Price):
-                raise ConfigurationError(
-                    f"Budget(prices=…) maps model names to Price(input=…, output=…), got {model!r}: {known!r}"
-                )
+            if not isinstance(model, str) or not isinstance(known, Price):
+                raise ConfigurationError(f"{form}, got {model!r}: {known!r}")
 
     def __bool__(self) -> bool:
         return any(limit is not None for limit in (self.usd, self.tokens, self.calls, self.seconds))
@@ -134,6 +138,9 @@ class Budget:
             found = self.prices.get(name) or self.prices.get(name.partition("/")[2])
             if found is not None:
                 return found
+            for given, known in self.prices.items():  # the model may be called without the provider
+                if given.partition("/")[2] == name:
+                    return known
         return None
 
 

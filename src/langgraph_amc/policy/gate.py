@@ -25,13 +25,10 @@ from langgraph_amc.policy.bounds import Request, chat_request, text_request
 if TYPE_CHECKING:
     from langgraph_amc.policy.account import Account
 
-# Where a handler refuses an asynchronous call, LangChain drops the coroutines it made for the handlers after it.
-warnings.filterwarnings("ignore", message="coroutine 'ahandle_event' was never awaited", category=RuntimeWarning)
-
 current_account: ContextVar[Account | None] = ContextVar("amc_current_account", default=None)
 """The innermost open account."""
-current_call: ContextVar[UUID | None] = ContextVar("amc_current_call", default=None)
-"""The model call that is under way in this context."""
+calls_here: ContextVar[tuple[UUID, ...]] = ContextVar("amc_calls_here", default=())
+"""The model calls that were begun in this context, the newest first; some have ended."""
 _async_gate: ContextVar[AsyncGate | None] = ContextVar("amc_async_gate", default=None)
 _sync_gate: ContextVar[SyncGate | None] = ContextVar("amc_sync_gate", default=None)
 
@@ -74,13 +71,11 @@ class AsyncGate(_Deaf):
 
     async def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **kwargs: Any) -> None:
         if not self._account.knows(run_id):
-            await self._account.areserve(run_id, _chat(serialized, messages, kwargs))
-            current_call.set(run_id)
+            await _reserved(self._account, run_id, _chat(serialized, messages, kwargs))
 
     async def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **kwargs: Any) -> None:
         if not self._account.knows(run_id):
-            await self._account.areserve(run_id, _text(serialized, prompts, kwargs))
-            current_call.set(run_id)
+            await _reserved(self._account, run_id, _text(serialized, prompts, kwargs))
 
 
 class SyncGate(_Deaf):
@@ -93,18 +88,33 @@ class SyncGate(_Deaf):
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **kwargs: Any) -> None:
         if not self._account.knows(run_id):
             self._account.reserve(run_id, _chat(serialized, messages, kwargs), wait=may_block())
-            current_call.set(run_id)
+            _begun(self._account, run_id)
 
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **kwargs: Any) -> None:
         if not self._account.knows(run_id):
             self._account.reserve(run_id, _text(serialized, prompts, kwargs), wait=may_block())
-            current_call.set(run_id)
+            _begun(self._account, run_id)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         self._account.settle(run_id, response)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         self._account.fail(run_id, error)
+
+
+async def _reserved(account: Account, run_id: UUID, request: Request) -> None:
+    try:
+        await account.areserve(run_id, request)
+    except BaseException:
+        # LangChain drops the coroutines it made for the handlers after the one that raises. Here and not once: the
+        # user may have set filters since.
+        warnings.filterwarnings("ignore", "coroutine 'ahandle_event' was never awaited", RuntimeWarning)
+        raise
+    _begun(account, run_id)
+
+
+def _begun(account: Account, run_id: UUID) -> None:
+    calls_here.set((run_id, *account.under_way(calls_here.get())))
 
 
 def may_block() -> bool:

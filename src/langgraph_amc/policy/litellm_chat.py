@@ -18,6 +18,8 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from langgraph_amc.policy.litellm_setup import load_litellm
@@ -34,7 +36,7 @@ from langchain_litellm import ChatLiteLLM  # noqa: E402
 
 from langgraph_amc.context import current_particle  # noqa: E402
 from langgraph_amc.policy.account import Account  # noqa: E402
-from langgraph_amc.policy.bounds import Request  # noqa: E402
+from langgraph_amc.policy.bounds import Request, chat_request  # noqa: E402
 from langgraph_amc.policy.coalesce import gather_async, gather_sync  # noqa: E402
 from langgraph_amc.policy.gate import current_account, may_block  # noqa: E402
 from langgraph_amc.policy.limiter import Limits, limiter_for  # noqa: E402
@@ -47,6 +49,8 @@ from langgraph_amc.policy.usage import LOCAL_PROVIDER  # noqa: E402
 
 _ignores_n: set[str] = set()
 """Model and endpoint pairs that turned out to refuse or ignore ``n``."""
+_callers: ContextVar[int] = ContextVar("amc_callers", default=1)
+"""How many calls share the request that is made here."""
 
 
 class CoalescingChatLiteLLM(ChatLiteLLM):
@@ -89,7 +93,7 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
     def _sending(self, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> Sending:
         where = params.get("model"), params.get("custom_llm_provider"), params.get("api_base")
         limiter = limiter_for(_provider(*where), where[2], params.get("api_key"), self.limits)
-        return Sending(messages, params, self.retry, limiter, self.accept_truncated)
+        return Sending(messages, params, self.retry, limiter, self.accept_truncated, _callers.get())
 
     def _generate(
         self,
@@ -109,14 +113,15 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
                 if count == 1:
                     return [None]
                 try:
-                    result = call(messages, stop, None, False, **{**kwargs, "n": count})
+                    with _shared_by(count):
+                        result = call(messages, stop, None, False, **{**kwargs, "n": count})
                 except (litellm.BadRequestError, AnswerError) as error:
                     return self._refused(error, count)
                 return self._portions(result, count)
 
             portion = gather_sync(key, self.coalesce_window, run)
         if isinstance(portion, Rejected) and (account := self._again(portion.error, 1)) is not None:
-            account.retry(self._names(kwargs), portion.error.usage, wait=may_block())
+            account.retry(self._request(messages, kwargs), portion.error.usage, wait=may_block())
         if isinstance(portion, ChatResult):
             return portion
         return call(messages, stop, run_manager, stream, **kwargs)
@@ -139,14 +144,15 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
                 if count == 1:
                     return [None]
                 try:
-                    result = await call(messages, stop, None, False, **{**kwargs, "n": count})
+                    with _shared_by(count):
+                        result = await call(messages, stop, None, False, **{**kwargs, "n": count})
                 except (litellm.BadRequestError, AnswerError) as error:
                     return self._refused(error, count)
                 return self._portions(result, count)
 
             portion = await gather_async(key, self.coalesce_window, run)
         if isinstance(portion, Rejected) and (account := self._again(portion.error, 1)) is not None:
-            await account.aretry(self._names(kwargs), portion.error.usage)
+            await account.aretry(self._request(messages, kwargs), portion.error.usage)
         if isinstance(portion, ChatResult):
             return portion
         return await call(messages, stop, run_manager, stream, **kwargs)
@@ -166,7 +172,7 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
                 if opening.started:  # it has been passed on and cannot be taken back
                     raise
                 if (account := self._again(error, attempt)) is not None:
-                    account.retry(self._names(kwargs), error.usage, wait=may_block())
+                    account.retry(self._request(messages, kwargs), error.usage, wait=may_block())
                 time.sleep(self.retry.wait(None, attempt))
             else:
                 yield from opening.rest()
@@ -191,7 +197,7 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
                 if opening.started:
                     raise
                 if (account := self._again(error, attempt)) is not None:
-                    await account.aretry(self._names(kwargs), error.usage)
+                    await account.aretry(self._request(messages, kwargs), error.usage)
                 await asyncio.sleep(self.retry.wait(None, attempt))
             else:
                 for settled in opening.rest():
@@ -205,8 +211,10 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
             raise error
         return account
 
-    def _names(self, kwargs: Mapping[str, Any]) -> Request:
-        return Request((kwargs.get("model") or self.model_name or self.model,), 0)
+    def _request(self, messages: list[BaseMessage], kwargs: dict[str, Any]) -> Request:
+        """What is known of a call before another attempt at it."""
+        message_dicts, params = self._create_message_dicts(messages, None)
+        return chat_request(message_dicts, self._merge_call_params(params, kwargs))
 
     def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
         """What callbacks are told, here with everything that bounds a call's cost."""
@@ -266,7 +274,25 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
         return [*(judged(p, self.accept_truncated) for p in portions), *[None] * (count - len(choices))]
 
 
+def request_parameters(model: str, provider: str | None = None) -> frozenset[str]:
+    """What LiteLLM takes with a request to this model, credentials included."""
+    constants = litellm.constants
+    supported = litellm.get_supported_openai_params(model=model, custom_llm_provider=provider) or ()
+    credentials = litellm.types.router.CredentialLiteLLMParams.model_fields
+    openai = constants.OPENAI_CHAT_COMPLETION_PARAMS
+    return frozenset({*openai, *constants.DEFAULT_CHAT_COMPLETION_PARAM_VALUES, *credentials, *supported, "extra_body"})
+
+
 _BOUNDING = frozenset({"max_tokens", "max_completion_tokens", "n", "service_tier", "response_format", "tools"})
+
+
+@contextmanager
+def _shared_by(count: int) -> Iterator[None]:
+    before = _callers.set(count)
+    try:
+        yield
+    finally:
+        _callers.reset(before)
 
 
 def _is_local(params: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage
@@ -95,9 +95,11 @@ def judged(result: ChatResult, accept_truncated: bool) -> ChatResult | Rejected:
 
 
 def divided(error: AnswerError, count: int) -> list[AnswerError]:
-    """The same error for each caller; the first one carries what the request took."""
-    rest = [type(error)(str(error), Usage(1)) for _ in range(count - 1)]
-    return [error, *rest]
+    """The same error for each caller; the first one carries what the request took, where that is known."""
+    if error.usage is None:
+        return [error] * count
+    usages = [replace(error.usage, calls=1), *[Usage(1)] * (count - 1)]
+    return [type(error)(str(error), usage) for usage in usages]
 
 
 def usage_in(message: Any) -> Usage | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception
@@ -22,6 +22,9 @@ from langgraph_amc.policy.limiter import Limiter, Turn
 from langgraph_amc.policy.retry import TOO_MANY, AnswerError, Retry, check_answers, is_transient, may_be_billed
 from langgraph_amc.trajectories.types import Usage
 
+_SLACK = 0.05
+"""A request whose timeout was cut at the deadline may give up so many seconds before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sending:
@@ -30,6 +33,7 @@ class Sending:
     Attributes
     ----------
     messages, params: as LiteLLM takes them.
+    callers: how many calls share it.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -37,12 +41,13 @@ class Sending:
     retry: Retry
     limiter: Limiter
     accept_truncated: bool
+    callers: int = 1
 
     def send(self, completion: Callable[..., Any]) -> Any:
         """The response, or an iterator over its chunks; its last error when no attempt is left."""
 
         def attempt() -> Any:
-            with ExitStack() as held:
+            with _named_at_the_deadline(), ExitStack() as held:
                 turn = held.enter_context(self.limiter.turn(self._tokens()))
                 response = completion(messages=self.messages, **self._params())
                 if self.params.get("stream"):
@@ -55,12 +60,13 @@ class Sending:
         """The same without blocking the event loop."""
 
         async def attempt() -> Any:
-            async with AsyncExitStack() as held:
-                turn = await held.enter_async_context(self.limiter.aturn(self._tokens()))
-                response = await completion(messages=self.messages, **self._params())
-                if self.params.get("stream"):
-                    return _areleased_after(response, held.pop_all())
-                return self._checked(response, turn)
+            with _named_at_the_deadline():
+                async with AsyncExitStack() as held:
+                    turn = await held.enter_async_context(self.limiter.aturn(self._tokens()))
+                    response = await completion(messages=self.messages, **self._params())
+                    if self.params.get("stream"):
+                        return _areleased_after(response, held.pop_all())
+                    return self._checked(response, turn)
 
         return await AsyncRetrying(**self._policy(), sleep=asyncio.sleep, before_sleep=self._abetween)(attempt)
 
@@ -93,7 +99,7 @@ class Sending:
     @property
     def _alone(self) -> bool:
         """Whether one call only hangs on this request; those that share it would wait for themselves."""
-        return (self.params.get("n") or 1) == 1
+        return self.callers == 1
 
     def _note(self, state: RetryCallState) -> Account | None:
         """Hold everybody back where the provider is overrun; the account to charge if the attempt was billed."""
@@ -107,12 +113,14 @@ class Sending:
     def _params(self) -> dict[str, Any]:
         timeout = self.params.get("timeout") or self.retry.timeout
         account = current_account.get()
+        if account is not None and is_late(account, 0.0):  # it waited for its turn until then
+            raise account.timed_out()
         if account is not None and account.deadline is not None and isinstance(timeout, int | float):
             timeout = max(0.001, min(timeout, account.deadline - time.monotonic()))
         return {**self.params, "timeout": timeout, "max_retries": 0, "num_retries": 0}
 
     def _request(self) -> Request:
-        return chat_request(self.messages, self.params)
+        return replace(chat_request(self.messages, self.params), callers=self.callers)
 
     def _tokens(self) -> int:
         if self.limiter.limits.tokens_per_minute is None:
@@ -125,7 +133,7 @@ class Sending:
         usage = None
         if counts is not None:
             cost = response._hidden_params.get("response_cost")
-            usage = Usage(1, counts["prompt_tokens"] or 0, counts["completion_tokens"] or 0, cost)
+            usage = Usage(self.callers, counts["prompt_tokens"] or 0, counts["completion_tokens"] or 0, cost)
             turn.tokens = usage.tokens
         check_answers(response, usage, accept_truncated=self.accept_truncated)
         return response
@@ -145,12 +153,25 @@ def _usage(state: RetryCallState) -> Usage | None:
     return error.usage if isinstance(error, AnswerError) else None
 
 
+@contextmanager
+def _named_at_the_deadline() -> Iterator[None]:
+    """A request that runs out of time because the account's seconds are over fails with that account's error."""
+    account = current_account.get()
+    try:
+        yield
+    except Exception as error:
+        if account is None or not may_be_billed(error) or not is_late(account, _SLACK):
+            raise
+        raise account.timed_out() from error
+
+
 def _released_after(chunks: Iterator[Any], held: ExitStack) -> Iterator[Any]:
-    with held:
+    with held, _named_at_the_deadline():
         yield from chunks
 
 
 async def _areleased_after(chunks: AsyncIterator[Any], held: AsyncExitStack) -> AsyncIterator[Any]:
     async with held:
-        async for chunk in chunks:
-            yield chunk
+        with _named_at_the_deadline():
+            async for chunk in chunks:
+                yield chunk

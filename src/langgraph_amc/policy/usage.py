@@ -1,8 +1,8 @@
 """Counting model usage of any LangChain chat model through a callback, and pricing it.
 
-A call's usage is counted once, however many generations it returned. The price is what the model reported
-(`response_cost`), else LiteLLM's price table; where neither knows one, the cost becomes ``None``
-and stays so.
+A call's usage is counted once, however many generations it returned. The price is the user's own, else what the
+model reported (`response_cost`), else LiteLLM's price table; where none knows one, the cost becomes ``None`` and
+stays so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import importlib.util
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -28,8 +28,9 @@ LOCAL_PROVIDER = "amc-local"
 _USAGE_KEYS = ("token_usage", "usage", "usage_metadata")
 """Where models without usage metadata leave their counts."""
 
-Pricing = Callable[[str, int, int], float | None]
-"""``(model, input tokens, output tokens) -> US dollars``, or ``None`` where the price is unknown."""
+Pricing = Callable[[Sequence[str], int, int, int], float | None]
+"""``(names of the model, input tokens, output tokens, cached input tokens) -> US dollars``, ``None`` where it has no
+price for that model; `Account.price` is one."""
 
 
 def price(model: str, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float | None:
@@ -72,7 +73,7 @@ class UsageCallback(BaseCallbackHandler):
 
     Parameters
     ----------
-    price: overrides the price of models that do not report their cost.
+    price: the user's own prices; they go before what a model reports and before the table.
     """
 
     # In the calling thread: a hop to an executor per event costs more than the handler.
@@ -128,17 +129,21 @@ def usage_of(response: LLMResult, started_as: str | None, own_price: Pricing | N
     if counts.get("total_cost") == 0:  # LangChain marks an answer from its own cache like this
         return Usage(calls=1)
     input_tokens, output_tokens = counts["input"], counts["output"]
-    cost = metadata.get("response_cost")
+    told = (
+        metadata.get("model_name"),
+        started_as,
+        metadata.get("model"),
+        info.get("model_name"),
+        output.get("model_name"),
+        output.get("model"),
+    )
+    names = [name for name in told if name]
+    cost = None if own_price is None else own_price(names, input_tokens, output_tokens, cached)
     if cost is None:
-        names = (
-            metadata.get("model_name"),
-            started_as,
-            metadata.get("model"),
-            info.get("model_name"),
-            output.get("model_name"),
-            output.get("model"),
-        )
-        cost = _cost([n for n in names if n], input_tokens, output_tokens, cached, own_price)
+        cost = metadata.get("response_cost")
+    if cost is None:
+        listed = (price(name, input_tokens, output_tokens, cached) for name in names)
+        cost = next((found for found in listed if found is not None), None)
     return Usage(1, input_tokens, output_tokens, cost)
 
 
@@ -157,18 +162,6 @@ def cached_tokens(response: LLMResult) -> int:
     """How many of an answer's input tokens were read from the provider's cache."""
     generation = response.generations[0][0] if response.generations and response.generations[0] else None
     return _tokens(generation.message, {}, {})[1] if isinstance(generation, ChatGeneration) else 0
-
-
-def _cost(
-    names: list[str], input_tokens: int, output_tokens: int, cached: int, own_price: Pricing | None
-) -> float | None:
-    for name in names:
-        found = own_price(name, input_tokens, output_tokens) if own_price is not None else None
-        if found is None:
-            found = price(name, input_tokens, output_tokens, cached)
-        if found is not None:
-            return found
-    return None
 
 
 def _tokens(message: Any, info: Mapping[str, Any], output: Mapping[str, Any]) -> tuple[dict[str, Any], int]:

@@ -68,7 +68,7 @@ async def commit(
         saver, durability = _left_inside(saver, durability)
     if saver is not None:
         writer = _Writer(engine, saver)
-        await _unmoved(writer, particle.launch.thread_id, root_id)
+        await _unmoved(writer, particle, root_id)
         nodes, pending = particle.saver.lineage(), dict(particle.saver.pending_writes())
         if durability == "exit":
             nodes, pending = at_exit(particle, nodes, pending)
@@ -220,14 +220,27 @@ def _alone(kept: Sequence[Node], own: set[int]) -> list[Node]:
     return alone
 
 
-async def _unmoved(writer: _Writer, thread_id: str, root_id: str | None) -> None:
+async def check_unmoved(particle: Particle, saver: BaseCheckpointSaver | None, root_id: str | None) -> None:
+    """Raise ConcurrentWriteError if the user's thread has moved on, before a particle's effects happen."""
+    if saver is not None:
+        await _unmoved(_Writer(particle.launch.engine, saver), particle, root_id)
+
+
+async def _unmoved(writer: _Writer, particle: Particle, root_id: str | None) -> None:
+    thread_id = particle.launch.thread_id
     found = await writer.patient(writer.engine.load, writer.saver, _config((thread_id, "")))
     now = None if found is None else found.checkpoint["id"]
-    if now != root_id:
-        raise ConcurrentWriteError(
-            f"thread {thread_id!r} was written to while AMC ran on it (head {root_id} is now {now}): nothing was "
-            "committed; run one call at a time per thread, then invoke again"
-        )
+    if now == root_id:
+        return
+    records = () if particle.effects is None else particle.effects.records
+    happened = [f"{record.tool} ({record.key})" for record in records if record.state == "committed"]
+    advice = "run one call at a time per thread, then invoke again"
+    if happened:
+        advice = f"but these effects have happened: {', '.join(happened)}; calling again can make them happen once more"
+    raise ConcurrentWriteError(
+        f"thread {thread_id!r} was written to while AMC ran on it (head {root_id} is now {now}): nothing was "
+        f"committed; {advice}"
+    )
 
 
 def _config(key: tuple[str, str], checkpoint_id: str | None = None) -> RunnableConfig:

@@ -63,8 +63,8 @@ class Engine(Protocol):
 
     async def load(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> CheckpointTuple | None: ...
 
-    async def state(self, app: Any, saver: BaseCheckpointSaver, thread_id: str) -> Any:
-        """Values of the state channels at the newest checkpoint of ``saver``."""
+    async def state(self, app: Any, saver: ParticleSaver, thread_id: str) -> Any:
+        """Values of the state channels at the newest checkpoint of ``saver``, without writes that wait on it."""
         ...
 
     async def put(self, saver: BaseCheckpointSaver, *args: Any) -> None: ...
@@ -113,6 +113,8 @@ class AsyncEngine:
 
     async def gather(self, jobs: Iterable[Coroutine[Any, Any, None]], deadline: float | None = None) -> None:
         todo = list(jobs)
+        if not todo:
+            return
         if len(todo) == 1 and deadline is None and not self.patient:
             await todo[0]
             return
@@ -143,9 +145,8 @@ class AsyncEngine:
     async def load(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> CheckpointTuple | None:
         return await saver.aget_tuple(config)
 
-    async def state(self, app: Any, saver: BaseCheckpointSaver, thread_id: str) -> Any:
-        snapshot = await _with_saver(app, saver).aget_state({"configurable": {"thread_id": thread_id}})
-        return snapshot.values
+    async def state(self, app: Any, saver: ParticleSaver, thread_id: str) -> Any:
+        return (await _with_saver(app, saver).aget_state(_head(saver, thread_id))).values
 
     async def put(self, saver: BaseCheckpointSaver, *args: Any) -> None:
         await saver.aput(*args)
@@ -248,8 +249,8 @@ class ThreadEngine:
     async def load(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> CheckpointTuple | None:
         return saver.get_tuple(config)
 
-    async def state(self, app: Any, saver: BaseCheckpointSaver, thread_id: str) -> Any:
-        return _with_saver(app, saver).get_state({"configurable": {"thread_id": thread_id}}).values
+    async def state(self, app: Any, saver: ParticleSaver, thread_id: str) -> Any:
+        return _with_saver(app, saver).get_state(_head(saver, thread_id)).values
 
     async def put(self, saver: BaseCheckpointSaver, *args: Any) -> None:
         saver.put(*args)
@@ -270,6 +271,13 @@ class ThreadEngine:
                 "or give a synchronous function"
             )
         return result
+
+
+def _head(saver: ParticleSaver, thread_id: str) -> RunnableConfig:
+    """The newest checkpoint by its id: LangGraph then leaves out the writes of tasks that have ended since."""
+    head = saver.head(thread_id)
+    configurable: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": ""}
+    return {"configurable": configurable if head is None else {**configurable, "checkpoint_id": head.id}}
 
 
 def _with_saver(app: Any, saver: BaseCheckpointSaver) -> Any:

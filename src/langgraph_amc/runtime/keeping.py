@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,7 @@ from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.smc import FilterState, Final
 
 if TYPE_CHECKING:
-    from langgraph_amc.runtime.journal import RunJournal
+    from langgraph_amc.runtime.journal import Journal, RunJournal
     from langgraph_amc.runtime.population import AppPopulation
 
 
@@ -46,29 +48,30 @@ async def open_keeper(
         "particles": request.settings.particles,
     }
     key = _key(request, root, thread_id)
-    attempt = 0
+    named = thread_id is not None or not request.config["configurable"].keys().isdisjoint((RUN_KEY, JOURNAL_KEY))
     while True:
-        try:
-            run = await engine.call(
-                functools.partial(
-                    journal.open,
-                    f"{key}#{attempt}" if attempt else key,
-                    seed=seed,
-                    about=about,
-                    input=request.input,
-                    serde=root.serde,
-                )
-            )
-        except RunInUseError:
-            # without a thread or a name, two calls with the same input that run at once are two runs
-            if thread_id is not None or not request.config["configurable"].keys().isdisjoint((RUN_KEY, JOURNAL_KEY)):
-                raise
-            attempt += 1
-            continue
+        run = await _open(
+            engine, journal, key, named, {"seed": seed, "about": about, "input": request.input, "serde": root.serde}
+        )
         keeper = JournalKeeper(run, engine, root, request.settings.particles)
         if keeper.goes_on_from(head_id):
             return keeper
         await engine.call(functools.partial(run.finish, "abandoned", {"why": "the thread has moved on since"}))
+
+
+async def _open(engine: Engine, journal: Journal, key: str, named: bool, call: Mapping[str, Any]) -> RunJournal:
+    """The run of a call; without a thread or a name, calls with the same input that are made at once are several."""
+    keys = itertools.chain([key], (f"{key}#{n}" for n in itertools.count(1)))
+    if not named:
+        left = await engine.call(journal.left_behind, key)
+        keys = itertools.chain(left, keys)
+    for candidate in keys:
+        try:
+            return await engine.call(functools.partial(journal.open, candidate, **call))
+        except RunInUseError:
+            if named:
+                raise
+    raise AssertionError("unreachable: there is always one more key")
 
 
 def _key(request: StreamRequest, root: ParticleSaver, thread_id: str | None) -> str:
@@ -82,9 +85,31 @@ def _key(request: StreamRequest, root: ParticleSaver, thread_id: str | None) -> 
 
     settings = request.settings
     kind, data = dump(root.serde, request.input, "the input of the run")
-    place = request.config["configurable"].get("checkpoint_ns") if request.nested else ""
-    parts = (request.app.get_name(), thread_id, place, settings.particles, settings.objective, settings.seed, kind)
-    return hashlib.blake2b(repr(parts).encode() + data, digest_size=16).hexdigest()
+    configurable = request.config["configurable"]
+    place = configurable.get("checkpoint_ns") if request.nested else ""
+    public = {k: v for k, v in configurable.items() if not k.startswith(("__", "checkpoint_ns", "checkpoint_map"))}
+    parts = (
+        _graph(request.app),
+        thread_id,
+        place,
+        sorted(public.items()),
+        request.options.get("context"),
+        settings.particles,
+        settings.objective,
+        settings.seed,
+        kind,
+    )
+    said = _ADDRESS.sub("", repr(parts))  # of objects, which differ from process to process
+    return hashlib.blake2b(said.encode() + data, digest_size=16).hexdigest()
+
+
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+
+
+def _graph(app: Any) -> tuple[Any, ...]:
+    """What tells one app from another."""
+    nodes = [(name, type(node.bound).__qualname__) for name, node in sorted(app.nodes.items())]
+    return app.get_name(), type(app).__qualname__, nodes, sorted(app.channels)
 
 
 class JournalKeeper:
@@ -100,6 +125,7 @@ class JournalKeeper:
         self._told: set[str] = set()
         self._buried: set[str] = set()
         self._rows: list[dict[str, Any]] = []
+        self._born: list[str] = []
         self._ended = False
         left = run.restore(root.base, root.serde, root.blank)
         self._state = None if left is None else left.population
@@ -129,7 +155,8 @@ class JournalKeeper:
         assert self._state is not None
         back = await bring_back(population, self._stored, self._state, self._particles)
         rng.bit_generator.state = back.rng
-        self._told.update(self._stored)
+        self._told.update(p.name for p in population.born)
+        self._born = [p.name for p in population.born]
         self._buried.update(p.name for p in population.born if p.status == "pruned")
         if self.account is not None:
             used = [p.calls.usage for p in population.born]
@@ -146,6 +173,8 @@ class JournalKeeper:
         record = particle.record
         extra = {
             "judged": particle.judged,
+            "messages": len(record.messages),
+            "seen": record.seen,
             "store": [] if particle.store is None else [_put_json(op, when) for op, when in particle.store.pending()],
             "effects": None if particle.effects is None else particle.effects.state(),
             "parameters": dict(particle.calls.parameters),
@@ -181,6 +210,7 @@ class JournalKeeper:
         checks: Sequence[Check],
     ) -> None:
         """Everything up to here is decided."""
+        self._born = [p.name for p in population.born]
         for particle in population.born:
             new, gone = particle.name not in self._told, particle.status == "pruned"
             if new or (gone and particle.name not in self._buried):
@@ -222,6 +252,7 @@ class JournalKeeper:
                 "filter": None,
                 "chosen": None,
                 "held": [],
+                "born": self._born,
                 **more,
                 "finals": [{**_plain(final), "particle": final.particle.name} for final in finals],
                 "rng": _rng_state(rng),

@@ -182,7 +182,15 @@ async def _continued(request: StreamRequest, saver: NamespacedSaver, place: Plac
     answers = place.answers(paused.interrupts)
     if not answers:
         raise GraphInterrupt(tuple(paused.interrupts))
-    return replace(request, input=Command(resume=answers))
+    return replace(request, input=Command(resume=_resume(paused.interrupts, answers)))
+
+
+def _resume(pending: Sequence[Any], answers: dict[str, Any]) -> Any:
+    """What to resume with; a single answer is given as such, since LangGraph stores it at once, and a map never."""
+    if len(pending) > 1:
+        return answers
+    (answer,) = answers.values()
+    return answers if isinstance(answer, dict) else answer  # which it might take for a map
 
 
 async def _state(request: StreamRequest, engine: Engine) -> Any:

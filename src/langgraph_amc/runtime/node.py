@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ from langchain_core.runnables.config import ensure_config
 from langgraph.errors import ParentCommand
 from langgraph.types import Command
 
+from langgraph_amc.runtime.settings import read_settings
+from langgraph_amc.runtime.signature import show
 from langgraph_amc.runtime.wrap import wrap
 
 
@@ -25,9 +28,11 @@ class AMCNode(Runnable[Any, Any]):
     settings: as for `wrap`.
 
     With a checkpointer in the graph around, the winner's interrupts go outward and ``Command(resume=…)`` there
-    continues it, as for a subgraph; without one they raise NestedInterruptError.
+    continues it, as for a subgraph; without one they raise NestedInterruptError. ``last_run(node)`` is the record
+    of its newest run.
     """
 
+    @functools.partial(show, read=read_settings)
     def __init__(
         self,
         subgraph: Any,

@@ -137,10 +137,6 @@ class Particle:
         head = self.saver.head(self.launch.thread_id)
         assert head is not None
         self.effects.release()
-        *earlier, last = self.lineage
-        # what finished tasks of the interrupted super-step had shown is shown again on re-entry
-        kept = last[: self._edge] + tuple(e for e in last[self._edge :] if e[1] in ("messages", "custom"))
-        self.lineage = (*earlier, kept)
         self.status, self.judged, self.interrupts, self._next, self._ran = None, False, (), (), ()
         self.input, self._entry, self._resumes = self._reentry_input(), head.id, True
 
@@ -162,6 +158,8 @@ class Particle:
             event = ((), "values", output, as_emitted("values", output, self.launch.options))
             self.lineage = ((event,),) if output is not None else ()
         elif head is not None and self.boundary > 0:
+            self.output = state
+            self.lineage = ((((), "values", state, as_emitted("values", state, self.launch.options)),),)
             self.input, self._entry = self._reentry_input(), head.id
 
     async def advance(self, until: int | None) -> None:
@@ -377,9 +375,13 @@ class Particle:
             self.record, self._moved = self.record.extend(self.state), False
 
     def _end(self, status: Status) -> None:
-        edge, segments = self._edge, len(self.record.segments)
+        segments = len(self.record.segments)
+        self.status, self._run = status, None
+        if self.held:
+            # finished tasks of the super-step show their results again on re-entry, and the pause is our own business
+            shown = [e for e in self._segment[self._edge :] if e[1] in ("messages", "custom")]
+            self._segment[self._edge :] = shown
         self._cut()
-        self.status, self._run, self._edge = status, None, edge
         if self.held and len(self.record.segments) > segments:
             self.boundary += 1  # a pause is a point of comparison of its own
 

@@ -113,7 +113,9 @@ class AppPopulation:
         """Let the effects happen that the chosen particle has paused before, and branch it again behind them."""
         await self.only(winner)
         winner.release()
-        await self.advance([winner], winner.boundary + 1)
+        # not broken off at a deadline: an effect may be under way
+        await self.launch.engine.gather([winner.advance(winner.boundary + 1)])
+        await self.advance([winner], winner.boundary)
         return await self.branch(winner, n)
 
     async def branch(self, winner: Particle, n: int) -> FilterState[Particle]:

@@ -13,6 +13,16 @@ from langgraph_amc.trajectories.transcript import Transcript, TranscriptBuilder,
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a journal keeps of a record: its texts and rewards, and how much of the state it had read."""
+
+    segments: tuple[str, ...]
+    rewards: tuple[float, ...]
+    messages: int
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """Transcript and step rewards so far; immutable, so a clone shares its parent's."""
 
@@ -28,21 +38,22 @@ class Record:
     """Why the text has ended."""
 
     @classmethod
-    def restored(
-        cls,
-        transcript: Transcript | None,
-        segments: tuple[str, ...],
-        rewards: tuple[float, ...],
-        state: Any,
-        needed: bool,
-    ) -> Record:
-        """The record that had these segments when the run stood at ``state``."""
+    def restored(cls, transcript: Transcript | None, record: Kept, state: Any, needed: bool) -> Record:
+        """The record that had these segments when the run stood at ``state``, or at a part of it."""
+        messages = messages_of(state)[: record.messages]
         try:
             builder = None if transcript is None else TranscriptBuilder(transcript).extend(state)
         except TranscriptError as error:
-            return cls(None, segments, rewards, messages_of(state), needed, str(error))
-        builder = None if builder is None else replace(builder, segments=segments)
-        return cls(builder, segments, rewards, messages_of(state), needed)
+            return cls(None, record.segments, record.rewards, messages, needed, str(error))
+        if builder is not None:
+            seen = None if builder.seen is None else builder.seen[: record.seen]
+            builder = replace(builder, segments=record.segments, seen=seen)
+        return cls(builder, record.segments, record.rewards, messages, needed)
+
+    @property
+    def seen(self) -> int:
+        """How many messages, or how much text, the transcript has of the last state."""
+        return 0 if self.builder is None or self.builder.seen is None else len(self.builder.seen)
 
     @property
     def empty(self) -> bool:

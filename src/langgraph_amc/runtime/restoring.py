@@ -16,7 +16,7 @@ from langgraph.store.base import PutOp
 from langgraph_amc.runtime.inside import state_inside
 from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.particle import Particle
-from langgraph_amc.runtime.record import Record
+from langgraph_amc.runtime.record import Kept, Record
 from langgraph_amc.runtime.result import Check
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.smc import FilterState, Final
@@ -51,7 +51,8 @@ class Back:
 async def bring_back(population: AppPopulation, stored: Stored, state: Mapping[str, Any], n: int) -> Back:
     """Put a run's particles into the population; ``state`` is the last one of the journal, ``n`` its particles."""
     by_name: dict[str, Particle] = {}
-    for name, (record, saver) in stored.items():
+    for name in state["born"]:  # one that was born after this is born again
+        record, saver = stored[name]
         by_name[name] = await _particle(population, record, saver, by_name)
     population.take_back(list(by_name.values()))
     rng, checks = _rng(state["rng"]), tuple(_check(check) for check in state["checks"])
@@ -71,12 +72,22 @@ async def bring_back(population: AppPopulation, stored: Stored, state: Mapping[s
 
 
 def spent(booked: Mapping[str, Any] | None, used: Sequence[Usage]) -> Usage:
-    """What the particles have used, at the price at which it was booked where they do not know one."""
+    """What a run has spent: at least what was booked, judges included, and what its particles used.
+
+    Where they do not know a price, it is the one at which was booked.
+    """
     total = sum(used, Usage())
-    if total.cost is not None or booked is None or booked["cost"] is None:
+    if booked is None:
         return total
     known = Usage(**booked)
-    return replace(total, cost=booked["cost"] * max(1.0, total.tokens / max(1, known.tokens)))
+    if total.cost is None and known.cost is not None:
+        total = replace(total, cost=known.cost * max(1.0, total.tokens / max(1, known.tokens)))
+    return Usage(
+        max(total.calls, known.calls),
+        max(total.input_tokens, known.input_tokens),
+        max(total.output_tokens, known.output_tokens),
+        None if total.cost is None else max(total.cost, known.cost or 0.0),
+    )
 
 
 class RestoredError(Exception):
@@ -139,9 +150,8 @@ async def _particle(
         if saver is not None:
             state = await launch.engine.state(launch.app, saver, launch.thread_id)
             seen = state_inside(saver, launch.thread_id, state, Record(), launch.transcript)
-        particle.record = Record.restored(
-            launch.transcript, record.segments, record.rewards, seen, needed=launch.needs_text
-        )
+        kept = Kept(record.segments, record.rewards, extra["messages"], extra["seen"])
+        particle.record = Record.restored(launch.transcript, kept, seen, launch.needs_text)
     particle.restore(state, record.output, started=record.started, ran=record.ran)
     return particle
 

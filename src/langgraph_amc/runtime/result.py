@@ -90,6 +90,11 @@ class AMCResult:
     effects: tuple[EffectRecord, ...] = ()
 
     @property
+    def truncated(self) -> bool:
+        """Whether a budget ended the run: the winner is the best of what had not ended by itself."""
+        return self.winner.trajectory.status == "truncated"
+
+    @property
     def trajectories(self) -> tuple[Trajectory, ...]:
         """Every trajectory of the run, pruned ones included (they are labelled as censored)."""
         return tuple(p.trajectory for p in (*self.particles, *self.pruned))

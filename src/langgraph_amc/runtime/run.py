@@ -11,7 +11,7 @@ import numpy as np
 
 from langgraph_amc.errors import AMCError
 from langgraph_amc.runtime.choice import AllParticlesFailedError, choose, raise_failure
-from langgraph_amc.runtime.commit import commit
+from langgraph_amc.runtime.commit import check_unmoved, commit
 from langgraph_amc.runtime.engine import Engine, Owned
 from langgraph_amc.runtime.keeping import JournalKeeper
 from langgraph_amc.runtime.llm_cache import journaled_llm_cache, salted_llm_cache
@@ -76,6 +76,8 @@ class Run:
         self._finals: dict[int, Final[Particle]] = {}
         self._generation: dict[int, Final[Particle]] = {}
         self._winner: Particle | None = None
+        self._bound: Particle | None = None
+        """The particle whose effects have happened: nobody else can win any more."""
         self._log_evidence: float | None = None
 
     @property
@@ -100,9 +102,27 @@ class Run:
                     if not chosen.held:
                         self._winner = chosen
                         return
-                    state, chosen = await self.population.next_generation(chosen, self._settings.particles), None
+                    await self._check_thread(chosen)
+                    self._bound, chosen = chosen, None
+                    state = await self.population.next_generation(self._bound, self._settings.particles)
+            except Exception:
+                await self._keep_effects()
+                raise
             finally:
                 await self.population.end(self._winner)
+
+    async def _check_thread(self, chosen: Particle) -> None:
+        """Before effects happen: that there is still a thread to commit them to."""
+        if not self.population.launch.alone:
+            await check_unmoved(chosen, self.population.root.base, self._head_id)
+
+    async def _keep_effects(self) -> None:
+        """The run breaks although effects have happened: keep their lineage, as a plain run would have kept it.
+
+        With a journal it can be gone on with instead.
+        """
+        if self._bound is not None and self._keeper is None and not self.population.launch.alone:
+            await commit(self._bound, self.population.root.base, self._head_id, durability_of(self.request))
 
     def settled(self, emission: Emission) -> list[Any]:
         """Stream events to give now: see `streaming`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,12 +156,22 @@ def _effects(spec: Mapping[str, Policy] | Policy | None, app: Any, particles: in
     return rules if rules.active else None
 
 
+_journals: dict[tuple[int, str], Journal] = {}
+"""Those that were named by a path or URL, by process: an app that is built anew for each request shares one."""
+
+
 def _journal(journal: Journal | str | Path | None) -> Journal | None:
     if journal is None:
         return None
     from langgraph_amc.runtime.journal import Journal
 
-    return journal if isinstance(journal, Journal) else Journal(journal)
+    if isinstance(journal, Journal):
+        return journal
+    text = str(journal)
+    key = (os.getpid(), text if "://" in text else str(Path(text).expanduser().absolute()))
+    if key not in _journals:
+        _journals[key] = Journal(journal)
+    return _journals[key]
 
 
 def _default_transcript(app: Any) -> Transcript | None:

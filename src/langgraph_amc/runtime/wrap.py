@@ -26,6 +26,7 @@ from langgraph_amc.runtime.request import StreamRequest, call_config
 from langgraph_amc.runtime.result import AMCOutput, AMCResult
 from langgraph_amc.runtime.run import run_stream
 from langgraph_amc.runtime.settings import Settings, read_settings
+from langgraph_amc.runtime.signature import decorating, wrapping
 from langgraph_amc.smc import drive
 
 P = ParamSpec("P")
@@ -38,7 +39,8 @@ _REMOTE = "langgraph.pregel.remote.RemoteGraph"
 _last_results: weakref.WeakKeyDictionary[Any, AMCResult] = weakref.WeakKeyDictionary()
 
 
-def wrap(app: App, **settings: Any) -> App:
+@wrapping(read_settings)
+def wrap(app: Any, **settings: Any) -> Any:
     """Run a compiled LangGraph app, unchanged, as N weighted particles and answer with one.
 
     Parameters
@@ -57,6 +59,11 @@ def wrap(app: App, **settings: Any) -> App:
     resampler: ``"systematic"``, ``"stratified"``, ``"residual"``, ``"multinomial"`` or a function.
     seed: fixes the resampling and the particles' seeds.
     transcript: how a state is written as text for V; default: its messages.
+    effects: what tools do to the world: a policy for all, or policies by tool name (``"*"`` for the others):
+        ``"pure"``, ``"stateful"``, ``"commit"`` (held until its particle is selected, then run once) or ``"deny"``
+        (docs/side-effects.md).
+    budget: a `Budget` of money, tokens or seconds for each run (docs/budgets.md).
+    journal: a `Journal` or the file of one: a run that is broken off can be gone on with (docs/durability.md).
     stream: ``"settled"`` shows what all particles still in the race share, ``"best"`` runs ahead and shows the one
         that is best valued now (docs/streaming.md).
 
@@ -94,6 +101,7 @@ def wrap(app: App, **settings: Any) -> App:
     return wrapper
 
 
+@decorating(read_settings)
 def amc(**settings: Any) -> Callable[[Callable[P, App]], Callable[P, App]]:
     """Decorate a function that builds an app, so that it builds the app wrapped; arguments as for `wrap`."""
 
@@ -108,12 +116,18 @@ def amc(**settings: Any) -> Callable[[Callable[P, App]], Callable[P, App]]:
 
 
 def last_run(app: Any) -> AMCResult:
-    """The record of the newest finished run of a wrapped app.
+    """The record of the newest finished run of a wrapped app or an `AMCNode`.
 
     With concurrent runs on one app use ``result.amc`` of `invoke` instead.
     """
+    from langgraph_amc.runtime.node import AMCNode  # which is made of this
+
+    app = app.app if isinstance(app, AMCNode) else app
     if not isinstance(app, AMCFacade):
-        raise ConfigurationError("last_run is for the object that wrap returned, not for the plain app")
+        raise ConfigurationError(
+            "last_run is for what wrap returned or for an AMCNode, not for the plain app or the graph around: keep "
+            f"the node in a variable; got {type(app).__name__}"
+        )
     try:
         return _last_results[app]
     except (KeyError, TypeError):

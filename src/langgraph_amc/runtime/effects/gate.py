@@ -19,6 +19,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.types import Interrupt
 
+from langgraph_amc.runtime.effects.asking import answering, keep_answers
 from langgraph_amc.runtime.effects.current import body, inside
 from langgraph_amc.runtime.effects.errors import EffectUnknownError
 from langgraph_amc.runtime.effects.identity import canonical, jsonable
@@ -137,11 +138,17 @@ async def gate(scope: EffectScope, call: Call, port: Port) -> Any:
         return await _stateful(scope, call, key, port)
     if not scope.may_run(key):
         _hold(scope, call, key, place)
-    return await _commit(scope, call, key, port)
+    try:
+        return await _commit(scope, call, key, port)
+    except Exception:
+        raise
+    except BaseException:  # cancelled, or Ctrl-C: all the outbox knows is that it was begun
+        _note(scope, call, key, "unknown")
+        raise
 
 
 def _hold(scope: EffectScope, call: Call, key: str, place: str) -> NoReturn:
-    scope.hold(HeldEffect(key, call.tool, call.arguments, call.tool_call_id, place))
+    scope.hold(HeldEffect(key, call.tool, call.arguments, call.tool_call_id, place), keep_answers(call.config))
     value = {"amc_effect": key, "tool": call.tool, "arguments": call.arguments}
     raise GraphInterrupt((Interrupt(value=value, id=key.removeprefix("amc-")),))
 
@@ -180,7 +187,7 @@ async def _commit(scope: EffectScope, call: Call, key: str, port: Port) -> Any:
             continue
         return _earlier(scope, call, key, entry, known)
     try:
-        with body(key, "commit"):
+        with body(key, "commit"), answering(call.config, scope.take_answers(key)):
             result = await port.run(call.run)
     except GraphBubbleUp:
         await port.failed(scope, entry, INTERRUPTED)

@@ -6,16 +6,16 @@ A scope is forked with its particle. Logs are shared with the clones; what a sco
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_amc.runtime.effects.current import current_effects
-from langgraph_amc.runtime.effects.errors import EffectChangedError
+from langgraph_amc.runtime.effects.errors import DivergenceError, EffectChangedError, SessionError
 from langgraph_amc.runtime.effects.identity import Ordinals, canonical, key_of, place_of
-from langgraph_amc.runtime.effects.outcome import encode, encode_error
+from langgraph_amc.runtime.effects.outcome import decode, encode, encode_error
 from langgraph_amc.runtime.effects.policy import EffectRules
 from langgraph_amc.runtime.effects.records import Answer, Chain, EffectRecord, EffectState, HeldEffect, StatefulCall
 from langgraph_amc.runtime.effects.session import Session
@@ -39,6 +39,8 @@ class EffectScope:
         install(rules)
         self.rules, self.run_id, self.particle, self.outbox = rules, run_id, particle, outbox
         self.step = -2
+        self.unrecovered: Exception | None = None
+        """Why the sessions of a run that a journal brought back could not be made again when it was adopted."""
         self._lock = threading.RLock()
         self._past: Chain[EffectRecord] = Chain()
         self._pending: dict[str, HeldEffect] = {}
@@ -46,6 +48,8 @@ class EffectScope:
         self._released: set[str] = set()
         self._open = False
         self._forked = False
+        self._told: dict[str, dict[str, Any]] = {}
+        """What humans were asked inside held effects, and have answered by the questions' ids; by key."""
         self._answers: dict[str, Answer] = {}
         """Outcomes of gated calls of the present super-step, which may be run again."""
         self._noted: set[tuple[str, str]] = set()
@@ -74,6 +78,7 @@ class EffectScope:
                 self.drop()
                 self.step = step
                 self._answers.clear()
+                self._told.clear()
                 self._noted.clear()
                 self._ordinals = Ordinals()
 
@@ -132,13 +137,26 @@ class EffectScope:
 
     def adopt(self) -> None:
         """Make this particle's sessions the process-wide ones; the next turn begins in its world."""
-        self.worlds.catch_up()
-        self.worlds.hand_over()
+        with self._handing_over():
+            self.worlds.recover()
 
     async def aadopt(self) -> None:
         """`adopt` on an event loop, where stateful tools may be asynchronous."""
-        await self.worlds.acatch_up()
-        self.worlds.hand_over()
+        with self._handing_over():
+            await self.worlds.arecover()
+
+    @contextmanager
+    def _handing_over(self) -> Iterator[None]:
+        """What a journal's log no longer leads to is told, and does not take the answer away with it."""
+        lost = self.worlds.lost
+        try:
+            yield
+        except (DivergenceError, SessionError) as error:
+            if not lost:
+                raise
+            self.unrecovered = error
+        else:
+            self.worlds.hand_over()
 
     def close(self) -> None:
         """Close this particle's own sessions; raises the first error after all were closed."""
@@ -157,9 +175,17 @@ class EffectScope:
     def may_run(self, key: str) -> bool:
         return self._open or key in self._released
 
-    def hold(self, held: HeldEffect) -> None:
+    def hold(self, held: HeldEffect, told: Mapping[str, Any] | None = None) -> None:
+        """``told``: a human's answers to questions asked inside it, by their ids."""
         with self._lock:
             self._pending[held.key] = held
+            if told:
+                self._told[held.key] = dict(told)
+
+    def take_answers(self, key: str) -> dict[str, Any]:
+        """A human's answers to what the effect asks; once: the same question of a later time is a new one."""
+        with self._lock:
+            return self._told.pop(key, {})
 
     def settled(self, record: EffectRecord) -> None:
         """Note what became of an effect; once per key and state."""
@@ -204,6 +230,7 @@ class EffectScope:
                 ],
                 "records": [r.json() for r in self._past],
                 "calls": [_call_json(c) for c in self.worlds.calls],
+                "told": {key: {i: encode(v) for i, v in told.items()} for key, told in self._told.items()},
             }
 
     @classmethod
@@ -225,8 +252,14 @@ class EffectScope:
             scope.worlds.log(logged)
             if logged.step == scope.step:
                 scope._answers[logged.key] = logged.answer
+        scope._told = {key: _decoded(told) for key, told in state.get("told", {}).items()}
         scope.worlds.lost = bool(state["calls"])
         return scope
+
+
+def _decoded(told: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Answers as they were; one whose type has no safe form is asked for again."""
+    return {i: decode(stored) for i, stored in told.items() if "lost" not in stored}
 
 
 def _call_json(call: StatefulCall) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ class Session(Generic[T]):
             raise ConfigurationError("Session: snapshot and restore are given together, or neither")
         if not callable(factory):
             raise ConfigurationError(f"Session: factory is a function that makes the object, got {factory!r}")
+        if not _takes(factory, 0):
+            raise ConfigurationError(f"Session: factory is called without arguments, and {factory!r} needs some")
+        for name, function in (("snapshot", snapshot), ("restore", restore), ("close", close)):
+            if function is not None and not (callable(function) and _takes(function, 1)):
+                raise ConfigurationError(f"Session: {name} is a function of one argument, got {function!r}")
         self.factory = factory
         self._snapshot, self._restore, self._close = snapshot, restore, close
         self._lock = threading.RLock()
@@ -122,6 +128,17 @@ class Session(Generic[T]):
             old, self._shared, self._history = self._shared, value, logs
         if old is not MISSING and old is not value:
             self.close(old)
+
+
+def _takes(function: Callable[..., Any], n: int) -> bool:
+    """Whether it can be called with ``n`` arguments, as far as it can be told: not of all that is written in C."""
+    try:
+        inspect.signature(function).bind(*[None] * n)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 @dataclass(slots=True, eq=False)

@@ -122,7 +122,7 @@ def _tool_call(
         _arguments(tool, given),
         tool_call_id,
         config,
-        lambda: original(tool, tool_input, *args, **kwargs),
+        lambda: original(tool, tool_input, *args, **{**kwargs, "config": config}),
         again,
         refuse,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -99,12 +99,7 @@ class Worlds:
             behind = self._begin()
             try:
                 for call in self._missed(behind):
-                    if call.is_async:
-                        raise SessionError(
-                            f"a synchronous call needs a session whose state came about by the asynchronous tool "
-                            f"{call.tool!r}: make both asynchronous, or give Session(snapshot=…, restore=…)"
-                        )
-                    _compare(call, self._repeat(call))
+                    _compare(call, self._repeat_here(call))
                 self.lost = self.lost and not behind
             except BaseException:
                 _set_back(behind)
@@ -122,8 +117,7 @@ class Worlds:
             self._catching = threading.get_ident(), threading.Event()
             try:
                 for call in self._missed(behind):
-                    found = await self._arepeat(call) if call.is_async else await asyncio.to_thread(self._repeat, call)
-                    _compare(call, found)
+                    _compare(call, await self._arepeat_here(call))
                 self.lost = self.lost and not behind
             except BaseException:
                 _set_back(behind)
@@ -134,7 +128,42 @@ class Worlds:
                 self._catching = None
                 done.set()
 
+    def recover(self) -> None:
+        """Make what a journal's log leads to, also the objects of sessions that nobody has asked for since."""
+        if self.lost and not self._behind():
+            with self._lock:
+                self._repeating = True
+                try:
+                    self._found([(call, self._repeat_here(call)) for call in self.calls])
+                finally:
+                    self._repeating = False
+        self.catch_up()
+
+    async def arecover(self) -> None:
+        """`recover` on an event loop."""
+        if self.lost and not self._behind():
+            self._repeating = True
+            try:
+                self._found([(call, await self._arepeat_here(call)) for call in self.calls])
+            finally:
+                self._repeating = False
+        await self.acatch_up()
+
     # -- inside ----------------------------------------------------------------------------------
+
+    def _found(self, answers: Sequence[tuple[StatefulCall, Answer]]) -> None:
+        """All calls of a lost log were repeated, on fresh objects, so that all its sessions are known."""
+        worlds = list(self._by_session.values())
+        if any(w.logs for w in worlds):  # earlier runs come first: all begin anew
+            _set_back(worlds)
+            return
+        try:
+            for call, found in answers:
+                _compare(call, found)
+        except DivergenceError:
+            _set_back(worlds)
+            raise
+        self.lost = False
 
     def _first(self, session: Session[Any], *, direct: bool) -> World:
         if self._repeating:
@@ -167,6 +196,17 @@ class Worlds:
         for world in behind:
             logs.extend(log for log in world.logs or () if not any(log is known for known in logs))
         return [call for log in (*logs, self.calls) for call in log]
+
+    def _repeat_here(self, call: StatefulCall) -> Answer:
+        if call.is_async:
+            raise SessionError(
+                f"a synchronous call needs a session whose state came about by the asynchronous tool {call.tool!r}: "
+                "make both asynchronous, or give Session(snapshot=…, restore=…)"
+            )
+        return self._repeat(call)
+
+    async def _arepeat_here(self, call: StatefulCall) -> Answer:
+        return await self._arepeat(call) if call.is_async else await asyncio.to_thread(self._repeat, call)
 
     def _repeat(self, call: StatefulCall) -> Answer:
         with self._enter(), body(call.key, "stateful"):

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import functools
 import json
-import random
-import sqlite3
+import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import sqlalchemy as sa
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.runtime.journal import schema
+from langgraph_amc.runtime.journal import owner, schema
 from langgraph_amc.runtime.journal.coding import dump, to_json
+from langgraph_amc.runtime.journal.database import Database
 from langgraph_amc.runtime.journal.errors import JournalError, RunInUseError
-from langgraph_amc.runtime.journal.owner import is_alive, this_process
-from langgraph_amc.runtime.journal.reading import RESUMABLE, RUNNING, RunInfo, RunRows, RunSummary, info, summary_of
+from langgraph_amc.runtime.journal.reading import (
+    RESUMABLE,
+    RUNNING,
+    STATUSES,
+    RunInfo,
+    RunRows,
+    RunSummary,
+    info,
+    summary_of,
+)
 from langgraph_amc.runtime.journal.run import Keep, Opened, RunJournal, drop
-from langgraph_amc.runtime.journal.writer import Writer, is_busy
-from langgraph_amc.trajectories.schema import WRITES, open_engine
-
-T = TypeVar("T")
+from langgraph_amc.runtime.journal.writer import Writer
 
 LEASE = 30.0
 """Seconds after which a run belongs to nobody, if its owner on another host was not heard of."""
-_ATTEMPTS = 10
+SHORTEST = 0.1
+"""A lease is renewed three times in its length, each time with a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +60,32 @@ class Journal:
     keep: what stays of a run that has ended: its ``"record"`` (particles without their state, the effects),
         ``"everything"`` or ``"nothing"``.
     lease: seconds without a sign of life after which a run on another host counts as abandoned.
+    create: whether a database without a journal gets one; if not, it is an error and stays as it is.
 
-    Raises `JournalError` where the database cannot be opened or was written by a newer schema.
+    Raises
+    ------
+    ConfigurationError: an argument is not what it should be, or the file's folder does not exist.
+    JournalError: the database cannot be opened, holds no journal, or was written by a newer schema.
     """
 
-    def __init__(self, url_or_path: str | Path, *, keep: Keep = "record", lease: float = LEASE) -> None:
+    def __init__(
+        self, url_or_path: str | Path, *, keep: Keep = "record", lease: float = LEASE, create: bool = True
+    ) -> None:
         if keep not in ("record", "everything", "nothing"):
             raise ConfigurationError(f"keep is 'record', 'everything' or 'nothing', got {keep!r}")
-        self._source, self._keep, self._lease = str(url_or_path), keep, lease
-        self._engine = open_engine(url_or_path)
-        schema.run_faster(self._engine)
-        self._committing = self._engine.execution_options(**{WRITES: True})
-        self._writer = Writer(self._committing, self._beat, lease / 3)
+        if isinstance(lease, bool) or not isinstance(lease, int | float) or not SHORTEST <= lease < math.inf:
+            raise ConfigurationError(f"lease is a number of seconds of at least {SHORTEST}, got {lease!r}")
+        self._keep, self._lease = keep, float(lease)
+        self._database = Database(url_or_path, create=create)
+        self._writer = self._new_writer()
         self._lock = threading.Lock()
         self._open: dict[int, RunJournal] = {}
-        try:
-            self._write(schema.create)
-        except BaseException:
-            self._engine.dispose()
-            raise
 
     def __repr__(self) -> str:
-        return f"Journal({self._engine.url.render_as_string(hide_password=True)!r})"
+        return f"Journal({str(self._database)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(Journal, keep=self._keep, lease=self._lease), (self._source,)
+        return functools.partial(Journal, keep=self._keep, lease=self._lease), (self._database.source,)
 
     def __enter__(self) -> Self:
         return self
@@ -90,13 +98,15 @@ class Journal:
         with self._lock:
             left = list(self._open.values())
         try:
+            if self._writer.failed:
+                with suppress(JournalError):  # whoever used the journal has heard of it
+                    self._release_lost(self._writer)
+                return
             for run in left:
                 run.release()
+            self._writer.close()
         finally:
-            try:
-                self._writer.close()
-            finally:
-                self._engine.dispose()
+            self._database.dispose()
 
     def open(
         self,
@@ -124,33 +134,39 @@ class Journal:
             "key": key,
             "seed": str(int(seed)),
             "status": schema.OPEN,
-            "owner": this_process(),
+            "owner": owner.this_process(),
             "about": to_json(about, "what is said about the run"),
             "input_type": stored[0],
             "input": stored[1],
         }
-        found, taken_over = self._write(lambda connection: self._claim(connection, row))
-        opened = Opened(
-            found.no,
-            found.id,
-            found.key,
-            int(found.seed),
-            json.loads(found.about),
-            serde.loads_typed((found.input_type, bytes(found.input))),
-            taken_over,
-        )
-        rows = RunRows(found.no, self._read)
-        run = RunJournal(opened, rows, self._writer, serde, self._keep, self._forget)
-        with self._lock:
-            self._open[run.no] = run
-        self._writer.wake()
+        hold = owner.Hold(self._working_writer())
+        found, taken_over = self._claimed(row, hold)
+        try:
+            opened = Opened(
+                found.no,
+                found.id,
+                found.key,
+                int(found.seed),
+                json.loads(found.about),
+                serde.loads_typed((found.input_type, bytes(found.input))),
+                taken_over,
+                hold,
+            )
+            run = RunJournal(opened, RunRows(found.no, self._database.read), serde, self._keep, self._forget)
+            with self._lock:
+                self._open[run.no] = run
+            hold.writer.wake()
+        except BaseException:
+            owner.let_go(found.id, hold)
+            raise
         return run
 
     def runs(self, status: str | None = None, limit: int | None = None) -> list[RunSummary]:
         """Runs, newest first; ``status`` is one of `RunSummary.status`."""
+        _check_status(status)
         table = schema.runs
         columns = [c for c in table.c if c.name not in ("input", "input_type", "population")]
-        rows = self._read(lambda c: c.execute(sa.select(*columns).order_by(table.c.no.desc())).all())
+        rows = self._database.read(lambda c: c.execute(sa.select(*columns).order_by(table.c.no.desc())).all())
         now = time.time()
         found = [summary_of(row, self._lease, now) for row in rows]
         return [run for run in found if status is None or run.status == status][:limit]
@@ -159,11 +175,19 @@ class Journal:
         """The account of the run whose id begins with ``run_id``; `JournalError` unless there is exactly one."""
         table = schema.runs
         beginning = sa.select(table).where(table.c.id.startswith(run_id, autoescape=True)).limit(2)
-        rows = self._read(lambda connection: connection.execute(beginning).all())
+        rows = self._database.read(lambda connection: connection.execute(beginning).all())
         if len(rows) != 1:
             many = "more than one run begins" if rows else "no run begins"
             raise JournalError(f"{many} with {run_id!r}: `amc runs` lists them")
-        return info(rows[0], RunRows(rows[0].no, self._read), self._lease, time.time())
+        return info(rows[0], RunRows(rows[0].no, self._database.read), self._lease, time.time())
+
+    def left_behind(self, key: str) -> list[str]:
+        """Keys of runs that did not end and that nobody runs: ``key`` itself or ``key#1``, ``key#2``, …"""
+        table = schema.runs
+        like = (table.c.key == key) | table.c.key.startswith(f"{key}#", autoescape=True)
+        unfinished = sa.select(table).where(like & (table.c.status == schema.OPEN)).order_by(table.c.no)
+        rows, now = self._database.read(lambda connection: connection.execute(unfinished).all()), time.time()
+        return [row.key for row in rows if summary_of(row, self._lease, now).status == RESUMABLE]
 
     def left(self, run_id: str, serde: SerializerProtocol | None = None) -> Left:
         """The call that began a run which did not end; `JournalError` if there is no such run."""
@@ -171,32 +195,37 @@ class Journal:
         if found.status not in (RUNNING, RESUMABLE):
             raise JournalError(f"run {found.id} has ended ({found.status}): there is nothing to go on with")
         columns = sa.select(schema.runs.c.input_type, schema.runs.c.input).where(schema.runs.c.id == found.id)
-        kind, data = self._read(lambda connection: connection.execute(columns).one())
+        kind, data = self._database.read(lambda connection: connection.execute(columns).one())
         return Left(found.key, found.about, (serde or JsonPlusSerializer()).loads_typed((kind, bytes(data))))
 
-    def prune(self, older_than_seconds: float, status: str | None = None) -> int:
+    def prune(self, older_than_seconds: float, status: str | None = None, *, dry_run: bool = False) -> int:
         """Delete runs of a status (``None``: all that have ended) that were last heard of so long ago; their number.
 
-        A run that somebody runs is never deleted.
+        A run that somebody runs is never deleted; with ``dry_run`` none is.
         """
+        _check_status(status)
         if not older_than_seconds >= 0:
             raise ConfigurationError(f"older_than_seconds is a number of seconds, got {older_than_seconds!r}")
-        sql = schema.statements(self._engine.dialect.name)
 
-        def delete(connection: sa.Connection) -> int:
+        def old(connection: sa.Connection, rows: sa.Select[Any]) -> list[int]:
             now = time.time()
-            gone = [
+            return [
                 row.no
-                for row in connection.execute(sa.select(schema.runs).with_for_update()).all()
+                for row in connection.execute(rows).all()
                 if now - max(row.ended or 0.0, row.heartbeat, row.created) >= older_than_seconds
                 and self._is_prunable(row, status, now)
             ]
+
+        def delete(connection: sa.Connection) -> int:
+            gone = old(connection, sa.select(schema.runs).with_for_update())
             for no in gone:
                 for name, parameters in drop(no):
-                    connection.exec_driver_sql(sql[name], parameters)
+                    connection.exec_driver_sql(self._database.sql[name], parameters)
             return len(gone)
 
-        return self._write(delete)
+        if dry_run:
+            return self._database.read(lambda connection: len(old(connection, sa.select(schema.runs))))
+        return self._database.write(delete)
 
     def flush(self) -> None:
         """Block until everything noted so far is committed."""
@@ -207,6 +236,54 @@ class Journal:
         await self._writer.await_()
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _new_writer(self) -> Writer:
+        return Writer(self._database.engine, self._beat, self._lease / 3)
+
+    def _working_writer(self) -> Writer:
+        """The writer, or a new one where the last has failed: what failed may be over, a full disk for one."""
+        with self._lock:
+            last = self._writer
+        if not last.failed:
+            return last
+        self._release_lost(last)
+        with self._lock:
+            if self._writer is last:
+                self._writer = self._new_writer()
+            return self._writer
+
+    def _release_lost(self, failed: Writer) -> None:
+        """Release the runs that ended with their writer, but those that somebody goes on with already."""
+        with self._lock:
+            left = [run for run in self._open.values() if run.hold.writer is failed]
+
+        def release(connection: sa.Connection) -> None:
+            for run in left:
+                schema.lock(connection, run.key)
+                if owner.is_held(run.id, run.hold):
+                    own = (schema.runs.c.no == run.no) & (schema.runs.c.owner == owner.this_process())
+                    connection.execute(schema.runs.update().where(own).values(owner=None))
+
+        self._database.write(release)
+        for run in left:
+            self._forget(run)
+
+    def _claimed(self, row: Mapping[str, Any], hold: owner.Hold) -> tuple[Any, bool]:
+        """`_claim` in a transaction; before it ends, this process is known to run the run."""
+        claimed: list[str] = []
+
+        def claim(connection: sa.Connection) -> tuple[Any, bool]:
+            found, taken_over = self._claim(connection, row)
+            claimed.append(found.id)
+            owner.hold(found.id, hold)
+            return found, taken_over
+
+        try:
+            return self._database.write(claim)
+        except BaseException:
+            for run_id in claimed:
+                owner.let_go(run_id, hold)
+            raise
 
     def _claim(self, connection: sa.Connection, row: Mapping[str, Any]) -> tuple[Any, bool]:
         """The row of the run under a key, and whether it is an earlier process's."""
@@ -223,7 +300,7 @@ class Journal:
         if found is None:
             connection.execute(table.insert().values(**row, heartbeat=now, created=now))
             return connection.execute(unfinished).one(), False
-        if found.owner is not None and is_alive(found.owner, now - found.heartbeat, self._lease):
+        if owner.is_run(found, self._lease, now):
             raise RunInUseError(found.id, found.owner, now - found.heartbeat)
         connection.execute(table.update().where(table.c.no == found.no).values(owner=row["owner"], heartbeat=now))
         return found, True
@@ -233,33 +310,21 @@ class Journal:
         return found != RUNNING and (found == status if status is not None else found != RESUMABLE)
 
     def _beat(self, connection: sa.Connection) -> None:
-        table, owner = schema.runs, this_process()
+        table, me = schema.runs, owner.this_process()
         with self._lock:
             mine = list(self._open.values())
         for run in mine:
-            change = table.update().where((table.c.no == run.no) & (table.c.owner == owner))
+            change = table.update().where((table.c.no == run.no) & (table.c.owner == me))
             if connection.execute(change.values(heartbeat=time.time())).rowcount == 0:
                 run.lost = True
 
     def _forget(self, run: RunJournal) -> None:
         with self._lock:
-            self._open.pop(run.no, None)
+            if self._open.get(run.no) is run:
+                del self._open[run.no]
+        owner.let_go(run.id, run.hold)
 
-    def _write(self, work: Callable[[sa.Connection], T]) -> T:
-        return self._retrying(self._committing, work)
 
-    def _read(self, work: Callable[[sa.Connection], T]) -> T:
-        return self._retrying(self._engine, work)
-
-    def _retrying(self, engine: sa.Engine, work: Callable[[sa.Connection], T]) -> T:
-        """Run ``work`` in one transaction, again where the database was only busy."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                with engine.begin() as connection:
-                    return work(connection)
-            except (sa.exc.DBAPIError, sqlite3.OperationalError) as error:
-                if attempt + 1 == _ATTEMPTS or not is_busy(error):
-                    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-                    raise JournalError(f"{self!r} failed: {cause}") from error
-            time.sleep(random.uniform(0.5, 1.0) * 0.02 * 2**attempt)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+def _check_status(status: str | None) -> None:
+    if status is not None and status not in STATUSES:
+        raise ConfigurationError(f"a run's status is one of {', '.join(STATUSES)}, got {status!r}")

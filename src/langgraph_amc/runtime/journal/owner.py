@@ -5,10 +5,50 @@ from __future__ import annotations
 import functools
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from langgraph_amc.runtime.journal.writer import Writer
 
 _GONE = ("Z", "X")
 """States of a process that has ended and was not yet waited for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """That this process runs a run, for as long as its writer can write."""
+
+    writer: Writer
+
+
+_holds: dict[str, Hold] = {}
+"""By the id of a run; a database knows a process only, which outlives its journals."""
+
+
+def hold(run_id: str, hold: Hold) -> None:
+    _holds[run_id] = hold
+
+
+def let_go(run_id: str, hold: Hold) -> None:
+    """The opposite, unless another hold has come since."""
+    if _holds.get(run_id) is hold:
+        del _holds[run_id]
+
+
+def is_held(run_id: str, hold: Hold) -> bool:
+    return _holds.get(run_id) is hold
+
+
+def is_run(row: Any, lease: float, now: float) -> bool:
+    """Whether somebody runs a run of the table of runs that has not ended."""
+    if row.owner is None:
+        return False
+    if row.owner == this_process():
+        held = _holds.get(row.id)
+        return held is not None and not held.writer.failed
+    return is_alive(row.owner, now - row.heartbeat, lease)
 
 
 def this_process() -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from langgraph_amc.runtime.journal import schema
-from langgraph_amc.runtime.journal.owner import is_alive
+from langgraph_amc.runtime.journal.owner import is_run
 from langgraph_amc.runtime.journal.records import ParticleRecord, from_row
 from langgraph_amc.runtime.journal.schema import OPEN
 from langgraph_amc.trajectories.types import Usage
@@ -20,6 +20,16 @@ Reader = Callable[[Callable[[sa.Connection], Any]], Any]
 """Runs a function of a connection in a transaction."""
 
 RUNNING, RESUMABLE = "running", "resumable"
+STATUSES = {
+    RUNNING: "a process runs it",
+    RESUMABLE: "it was left, and can be gone on with",
+    "finished": "it has answered",
+    "interrupted": "its winner asks a person and waits",
+    "truncated": "every particle was stopped, by a budget or the number of steps",
+    "failed": "every particle failed",
+    "abandoned": "it was left, and its thread has moved on since",
+}
+"""What the status of a run says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +129,7 @@ def info(row: Any, rows: RunRows, lease: float, now: float) -> RunInfo:
 def summary_of(row: Any, lease: float, now: float) -> RunSummary:
     status = row.status
     if status == OPEN:
-        alive = row.owner is not None and is_alive(row.owner, now - row.heartbeat, lease)
-        status = RUNNING if alive else RESUMABLE
+        status = RUNNING if is_run(row, lease, now) else RESUMABLE
     return RunSummary(
         row.id,
         row.key,

@@ -17,12 +17,13 @@ from langgraph_amc.runtime.journal.answers import JournaledAnswers
 from langgraph_amc.runtime.journal.coding import to_json
 from langgraph_amc.runtime.journal.effects import JournalOutbox
 from langgraph_amc.runtime.journal.errors import JournalError
+from langgraph_amc.runtime.journal.owner import Hold
 from langgraph_amc.runtime.journal.reading import RunRows
 from langgraph_amc.runtime.journal.rebuild import rebuild
 from langgraph_amc.runtime.journal.records import ParticleRecord, Transcripts, from_row, to_row
 from langgraph_amc.runtime.journal.schema import OF_A_RUN, STATE
 from langgraph_amc.runtime.journal.tree import Tree
-from langgraph_amc.runtime.journal.writer import Change, Writer
+from langgraph_amc.runtime.journal.writer import Change
 from langgraph_amc.runtime.saver import ParticleSaver
 
 Keep = Literal["record", "everything", "nothing"]
@@ -54,6 +55,7 @@ class Opened:
     about: Mapping[str, Any]
     input: Any
     taken_over: bool
+    hold: Hold
 
 
 class RunJournal:
@@ -73,13 +75,13 @@ class RunJournal:
         self,
         opened: Opened,
         rows: RunRows,
-        writer: Writer,
         serde: SerializerProtocol,
         keep: Keep,
         closed: Callable[[RunJournal], None],
     ) -> None:
         self.no, self.id, self.key, self.seed = opened.no, opened.id, opened.key, opened.seed
         self.about, self.input, self.taken_over = opened.about, opened.input, opened.taken_over
+        self.hold, writer = opened.hold, opened.hold.writer
         self.answers = JournaledAnswers(self.no, writer, serde, rows.answers() if self.taken_over else ())
         self.outbox = JournalOutbox(self.no, writer, serde, rows.effects() if self.taken_over else ())
         self.lost = False
@@ -165,18 +167,24 @@ class RunJournal:
     def finish(self, status: str, summary: Mapping[str, Any] | None = None) -> None:
         """The run has ended; keeps of it what the journal's ``keep`` says."""
         self._writer.wait(self._finish(status, summary))
+        self._closed(self)
 
     async def afinish(self, status: str, summary: Mapping[str, Any] | None = None) -> None:
         """`finish` on an event loop."""
         await self._writer.await_(self._finish(status, summary))
+        self._closed(self)
 
     def release(self) -> None:
         """Leave the run for another process (or a later call) to go on with."""
-        self._writer.wait(self._release())
+        if (ticket := self._release()) is not None:
+            self._writer.wait(ticket)
+            self._closed(self)
 
     async def arelease(self) -> None:
         """`release` on an event loop."""
-        await self._writer.await_(self._release())
+        if (ticket := self._release()) is not None:
+            await self._writer.await_(ticket)
+            self._closed(self)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -233,17 +241,19 @@ class RunJournal:
                     changes += [("forget savers", (self.no,)), ("forget input", (self.no,))]
             return self._end(changes)
 
-    def _release(self) -> int:
+    def _release(self) -> int | None:
+        """What to wait for; ``None`` if the run is open no more."""
         with self._lock:
-            if self._ended or self.lost:
-                return 0
+            if self._ended:
+                return None
+            if self.lost:
+                return self._end(())
             changes = self._bury() if self._ready else []
             return self._end([*changes, ("owner", (None, time.time(), self.no))])
 
     def _end(self, changes: Sequence[Change]) -> int:
         ticket = self._writer.put(changes)
         self._ended = True
-        self._closed(self)
         return ticket
 
     def _output(self, row: Any) -> Any:

@@ -12,6 +12,7 @@ from langgraph_amc.runtime.journal.errors import JournalError
 SCHEMA_VERSION = 1
 OPEN = "open"
 """Status of a run that has not ended: it is running, or can be gone on with."""
+NO_JOURNAL = "holds no journal: give the one that wrap(…, journal=…) was given"
 
 metadata = sa.MetaData()
 _NAME = sa.String(255)
@@ -166,6 +167,13 @@ def create(connection: sa.Connection) -> None:
         metadata.create_all(connection)
         connection.execute(meta.insert().values(key="schema_version", value=str(SCHEMA_VERSION)))
         return
+    check(connection)
+
+
+def check(connection: sa.Connection) -> None:
+    """Raise `JournalError` unless the database holds a journal that is not too new."""
+    if not sa.inspect(connection).has_table(meta.name):
+        raise JournalError(f"the database {NO_JOURNAL}")
     found = connection.execute(sa.select(meta.c.value).where(meta.c.key == "schema_version")).scalar_one()
     if int(found) > SCHEMA_VERSION:
         raise JournalError(

@@ -56,6 +56,11 @@ class Writer:
         self._took = 0.0
         self.transactions = 0
 
+    @property
+    def failed(self) -> bool:
+        """Whether a write has failed for good."""
+        return self._error is not None
+
     def put(self, changes: Sequence[Change], *, soon: bool = False) -> int:
         """Enqueue changes, which one transaction will hold; returns what to wait for."""
         with self._work:

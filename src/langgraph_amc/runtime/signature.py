@@ -1,0 +1,56 @@
+"""Signatures of what takes the settings of a run: written once, by `read_settings`, for readers and type checkers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from langgraph.pregel import Pregel
+
+S = ParamSpec("S")
+P = ParamSpec("P")
+App = TypeVar("App", bound=Pregel)
+
+
+class Wrapping(Protocol[S]):
+    """`wrap`."""
+
+    __name__: str
+
+    def __call__(self, app: App, *args: S.args, **settings: S.kwargs) -> App: ...
+
+
+class Decorating(Protocol[S]):
+    """`amc`."""
+
+    __name__: str
+
+    def __call__(self, *args: S.args, **settings: S.kwargs) -> Callable[[Callable[P, App]], Callable[P, App]]: ...
+
+
+def wrapping(read: Callable[Concatenate[Any, S], Any]) -> Callable[[Callable[..., Any]], Wrapping[S]]:
+    """The decorated function takes an app and the settings that ``read`` reads, and gives an app of the same type."""
+
+    def typed(function: Callable[..., Any]) -> Wrapping[S]:
+        return cast(Wrapping[S], show(function, read))
+
+    return typed
+
+
+def decorating(read: Callable[Concatenate[Any, S], Any]) -> Callable[[Callable[..., Any]], Decorating[S]]:
+    """The decorated function takes the settings that ``read`` reads, and gives a decorator of what makes an app."""
+
+    def typed(function: Callable[..., Any]) -> Decorating[S]:
+        return cast(Decorating[S], show(function, read))
+
+    return typed
+
+
+def show(function: Callable[..., Any], read: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function with ``**settings`` the arguments of ``read`` in its signature, the app's excepted."""
+    own = inspect.signature(function)
+    parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    taken = [p for p in inspect.signature(read).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    function.__signature__ = own.replace(parameters=[*parameters, *taken])  # type: ignore[attr-defined]
+    return function
