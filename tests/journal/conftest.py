@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from langgraph_amc.runtime.journal import Journal
-from tests.trajectories.conftest import postgres, postgres_database, url
+from tests.trajectories.conftest import postgres, postgres_database
 
-__all__ = ["postgres", "postgres_database", "url"]
+__all__ = ["postgres", "postgres_database"]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    found: str = request.getfixturevalue("postgres_database")
+    return found
 
 
 @pytest.fixture

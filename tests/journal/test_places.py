@@ -102,7 +102,7 @@ def test_a_journal_is_of_use_again_when_the_disk_has_room_again(path: Path) -> N
         fresh(journal, "first").finish("finished")
         with full_disk(path, 40_000):
             for _ in range(3):
-                with pytest.raises(JournalError, match="full|I/O"):
+                with pytest.raises(JournalError, match=r"full|I/O"):
                     fill(journal)
         assert [run.status for run in journal.runs()] == ["resumable", "finished"], "one run, not one for each try"
         fill(journal)
@@ -119,17 +119,18 @@ def test_a_new_journal_takes_over_what_a_failed_one_holds(path: Path) -> None:
         run.restore()
         with pytest.raises(RunInUseError):
             failed.open("k", seed=1, about={})
-        failed.close()
         with pytest.raises(RunInUseError):
             journal.open("k", seed=1, about={})
         run.finish("finished")
+    failed.close()
 
 
 def test_a_closed_journal_leaves_its_runs_to_others_after_a_failure(path: Path) -> None:
-    with full_disk(path, 40_000), Journal(path) as journal:
-        with pytest.raises(JournalError):
-            fill(journal)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    failed = Journal(path)
+    with full_disk(path, 40_000), pytest.raises(JournalError):
+        fill(failed)
+    with pytest.raises(JournalError, match=r"full|I/O"):
+        failed.close()
     with Journal(path) as journal:
         assert [(run.status, run.owner) for run in journal.runs()] == [("resumable", None)]
 

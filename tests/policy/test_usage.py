@@ -48,7 +48,7 @@ async def test_async_and_unknown_price_is_none_for_good():
 
 
 def test_own_price_wins_over_the_table():
-    callback = UsageCallback(price=lambda model, i, o: i * 2.0 if model == "mine" else None)
+    callback = UsageCallback(price=lambda names, i, o, cached: i * 2.0 if "mine" in names else None)
     fake(message(model_name="mine")).invoke("a", config={"callbacks": [callback]})
     assert callback.usage.cost == 60.0
 

@@ -13,7 +13,9 @@ import re
 import signal
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,3 +134,48 @@ def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(tmp_path: Path, undisturbe
         assert finish(server.url, tmp_path) == undisturbed
         assert len(set(server.asked)) == len(server.asked), "what was under way at Ctrl-C had been waited for"
         assert len(server.asked) > before
+
+
+# -- after any write ------------------------------------------------------------------------------
+
+
+def dying_after(count: int, url: str, folder: Path, sync: bool) -> None:
+    """A run whose process is killed by itself once so many things have been written to the journal."""
+    from langgraph_amc.runtime.journal.writer import Writer
+
+    put, left = Writer.put, [count]
+
+    def counted(self: Writer, changes: Sequence[Any], **how: Any) -> int:
+        ticket = put(self, changes, **how)
+        left[0] -= bool(changes)
+        if left[0] == 0 and changes:
+            self.wait()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ticket
+
+    Writer.put = counted  # type: ignore[method-assign]
+    child(url, folder, None, sync)
+
+
+@pytest.mark.parametrize("first", range(6))
+def test_killed_after_any_write_to_the_journal(
+    tmp_path_factory: pytest.TempPathFactory, undisturbed: list[str], first: int
+) -> None:
+    """Wherever a run is cut off, it ends as if it had not been."""
+    with serving() as server:
+        for count in range(1 + first, 200, 6):
+            folder = tmp_path_factory.mktemp("cut")
+            process = FORK.Process(target=dying_after, args=(count, server.url, folder, first % 2 == 0))
+            process.start()
+            process.join(60)
+            if process.exitcode == 0:
+                assert count > 40, "it has not been cut off before"
+                return
+            with amc.Journal(folder / "runs.sqlite") as journal:
+                ended = [run for run in journal.runs() if run.status == "finished"]
+                unknown = [e for run in journal.runs() for e in journal.show(run.id).effects if e.outcome == "unknown"]
+            if ended or unknown:
+                continue  # cut off before it could answer, or in the middle of an effect: see test_resume
+            assert finish(server.url, folder) == undisturbed, f"after {count} writes"
+            assert len(happened(folder / "world")) == 1
+    raise AssertionError("the run writes without end")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,12 @@ from langgraph_amc.value import (
     FingerprintMismatch,
     SoftValueFunction,
     ValueFunction,
-    ValueModelError,
     ValueScoreError,
     as_value,
     load_value,
     train_value,
 )
+from langgraph_amc.value.checkpoint import SPEC_FILE
 
 from .world import FINGERPRINT, slippery_runs
 
@@ -112,11 +113,47 @@ def test_other_objects_are_refused(given: object) -> None:
         as_value(given)
 
 
+def judge(transcripts: object) -> float:
+    return 0.5
+
+
+def nothing(text: str) -> float | None:
+    return "0.5"  # type: ignore[return-value]
+
+
+class Judge:
+    def __call__(self, transcripts: object) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (judge, "judge"),
+        (nothing, "nothing"),
+        (partial(judge), "judge"),
+        (Judge(), "Judge"),
+        (Judge().__call__, r"Judge\.__call__"),
+        (lambda transcripts: 0.5, "<lambda>"),
+        (Fixed(0.5), "Fixed"),
+    ],
+)
+def test_errors_name_what_the_user_wrote(given: object, name: str) -> None:
+    with pytest.raises(ValueScoreError, match=f"^the value function {name} (must return|returned)"):
+        as_value(given).score(STATES)
+
+
+def test_a_checkpoint_has_to_be_there_at_once(tmp_path: Path) -> None:
+    for missing in ("nofolder", "", tmp_path / "v"):
+        with pytest.raises(ConfigurationError, match=r"no such folder.*amc train-value"):
+            as_value(missing)
+    with pytest.raises(ConfigurationError, match=SPEC_FILE):
+        as_value(tmp_path)
+
+
 def test_a_path_is_loaded_at_first_use(base: Path, tmp_path: Path) -> None:
-    value = as_value(str(tmp_path / "v"), FINGERPRINT)
-    with pytest.raises(ValueModelError, match="train one"):
-        value.score(STATES)
     train_value(slippery_runs(tasks=2), base, out=tmp_path / "v", epochs=1)
+    value = as_value(str(tmp_path / "v"), FINGERPRINT)
     np.testing.assert_array_equal(value.score(STATES), load_value(tmp_path / "v").score(STATES))
     assert isinstance(value, SoftValueFunction)
     assert (value.soft_score(STATES, 0.1) > value.score(STATES)).all()
@@ -132,12 +169,13 @@ def test_a_path_is_loaded_at_first_use(base: Path, tmp_path: Path) -> None:
             "import sys; sys.modules['torch'] = None\n"
             "from langgraph_amc.errors import MissingExtraError\n"
             "from langgraph_amc.value import as_value\n"
-            "try: as_value('v').score([('go',)])\n"
+            "open('amc_value.json', 'w').close()\n"
+            "try: as_value('.').score([('go',)])\n"
             "except MissingExtraError as error: print(error)",
             "langgraph-amc[local]",
         ),
     ],
 )
-def test_torch_is_needed_for_transformers_only(code: str, message: str) -> None:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def test_torch_is_needed_for_transformers_only(code: str, message: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert message in done.stdout

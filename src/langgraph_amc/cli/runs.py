@@ -10,25 +10,25 @@ import time
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from langgraph_amc.cli.account import moment, plain, table_of, tables
 from langgraph_amc.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from langgraph_amc.runtime.journal import Journal, ParticleRecord, RunInfo, RunSummary
+    from langgraph_amc.runtime.journal import Journal
 
 Where = Annotated[
     str | None,
     typer.Option("--journal", envvar="AMC_JOURNAL", help="SQLite file or SQLAlchemy URL", show_default=False),
 ]
-Status = Annotated[str | None, typer.Option(help="Only runs of this status: running, resumable, finished, failed, …")]
+Status = Annotated[str | None, typer.Option(help="Only runs of this status; the list is above", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else")]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -40,13 +40,23 @@ def runs(
     limit: Annotated[int | None, typer.Option(help="Only the newest so many", min=1)] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs of a journal, newest first."""
+    """List the runs of a journal, newest first.
+
+    \b
+    running      a process runs it
+    resumable    it was left, and can be gone on with: call again, or amc resume
+    finished     it has answered
+    interrupted  its winner asks a person and waits: go on with Command(resume=…)
+    truncated    every particle was stopped, by a budget or the number of steps
+    failed       every particle failed
+    abandoned    it was left, and its thread has moved on since
+    """
     with _opened(journal) as opened:
         found = opened.runs(status=status, limit=limit)
     if as_json:
         typer.echo(json.dumps(_finite([asdict(run) for run in found])))
         return
-    table = _table("run", "status", "app", "thread", "begun", "took")
+    table = table_of("run", "status", "app", "thread", "begun", "took")
     for run in found:
         about = run.about
         table.add_row(
@@ -54,7 +64,7 @@ def runs(
             run.status,
             str(about.get("app") or ""),
             str(about.get("thread_id") or ""),
-            _moment(run.created),
+            moment(run.created),
             _span((run.ended or run.heard_of) - run.created),
         )
     _print(table)
@@ -65,33 +75,46 @@ def show(
     journal: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one run: its particles with their lineage, its checks, what it used, its effects."""
+    """Show one run: who answered, its particles with their lineage, its checks, what it used, its effects.
+
+    \b
+    alive        the particle can run on
+    finished     it has ended with an answer
+    failed       it has ended with an error
+    truncated    a budget or the number of steps has stopped it; its end is not kept
+    pruned       resampling gave its place to another one
+    paused       it asks a person, or stands before an effect that is held
+    continued    it stood before an effect that was let happen, and its line went on
+    dropped      it had paused, and another one was chosen
+    """
     with _opened(journal) as opened:
         info = opened.show(run)
     if as_json:
-        typer.echo(json.dumps(_finite(_plain(info))))
+        typer.echo(json.dumps(_finite(plain(info))))
         return
-    _print(_facts(info))
-    if info.particles:
-        _print(_particles(info))
-    if info.effects:
-        table = _table("effect", "tool", "outcome", "begun")
-        for effect in info.effects:
-            table.add_row(effect.key, effect.tool, effect.outcome, _moment(effect.begun))
+    for table in tables(info):
         _print(table)
+    for warning in (info.run.summary or {}).get("warnings", ()):
+        typer.echo(f"warning: {warning}")
 
 
 def prune(
     older_than: Annotated[str, typer.Option(help="Age since they ended, like 30d, 12h, 45m", show_default=False)],
     journal: Where = None,
-    status: Status = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only runs of this status, see amc runs --help", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete runs that have ended; with --status resumable, those that were left and never gone on with."""
     seconds = _seconds(older_than)
     with _opened(journal) as opened:
-        count = opened.prune(seconds, status=status)
-    typer.echo(json.dumps({"deleted": count}) if as_json else f"{count} run(s) deleted")
+        count = opened.prune(seconds, status=status, dry_run=dry_run)
+    if as_json:
+        typer.echo(json.dumps({"would_delete" if dry_run else "deleted": count}))
+    else:
+        typer.echo(f"{count} run(s) {'would be ' if dry_run else ''}deleted")
 
 
 def resume(
@@ -142,82 +165,8 @@ def _opened(journal: str | None) -> Iterator[Journal]:
 
     if journal is None:
         raise ConfigurationError("which journal? Give --journal FILE or a database URL, or set AMC_JOURNAL")
-    file = journal.removeprefix("sqlite:///")
-    if "://" not in file and not Path(file).expanduser().exists():
-        raise ConfigurationError(f"there is no journal {file}: wrap(…, journal={file!r}) begins one")
-    with Journal(journal) as opened:
+    with Journal(journal, create=False) as opened:
         yield opened
-
-
-def _facts(info: RunInfo) -> Table:
-    run: RunSummary = info.run
-    used = info.usage
-    table = Table(show_header=False, box=None)
-    facts: dict[str, Any] = {
-        "run": run.id,
-        "status": run.status,
-        "begun": _moment(run.created),
-        "ended" if run.ended else "heard of": _moment(run.ended or run.heard_of),
-        "owner": run.owner or "nobody",
-        "seed": run.seed,
-        **run.about,
-        "checks": len(info.checks),
-        "model calls": used.calls,
-        "tokens": f"{used.input_tokens} in, {used.output_tokens} out",
-        "cost": "unknown" if used.cost is None else f"${used.cost:.4f}",
-    }
-    for name, value in facts.items():
-        table.add_row(name, str(value))
-    return table
-
-
-def _particles(info: RunInfo) -> Table:
-    table = _table("particle", "from", "status", "boundary", "value", "reward", "calls", "error")
-    for p in info.particles:
-        value = next((v for v in reversed(p.values) if v is not None), None)
-        table.add_row(
-            p.name,
-            "" if p.parent is None else f"{p.parent}@{p.forked_at}",
-            p.status or "alive",
-            str(p.boundary),
-            _number(value),
-            _number(_reward(p)),
-            str(p.usage.calls),
-            (p.error or "")[:60],
-        )
-    return table
-
-
-def _reward(particle: ParticleRecord) -> float | None:
-    if particle.outcome is None and not any(particle.rewards):
-        return None
-    return sum(particle.rewards) + (particle.outcome or 0.0)
-
-
-def _plain(info: RunInfo) -> Mapping[str, Any]:
-    particles = [
-        {
-            "name": p.name,
-            "parent": p.parent,
-            "forked_at": p.forked_at,
-            "status": p.status,
-            "boundary": p.boundary,
-            "step": p.step,
-            "rewards": p.rewards,
-            "values": p.values,
-            "outcome": p.outcome,
-            "usage": asdict(p.usage),
-            "error": p.error,
-        }
-        for p in info.particles
-    ]
-    return {
-        **asdict(info.run),
-        "usage": asdict(info.usage),
-        "checks": list(info.checks),
-        "particles": particles,
-        "effects": [asdict(effect) for effect in info.effects],
-    }
 
 
 def _finite(value: Any) -> Any:
@@ -240,21 +189,6 @@ def _seconds(text: str) -> float:
 def _span(seconds: float) -> str:
     unit, size = next(((u, n) for u, n in reversed(_UNITS.items()) if seconds >= n), ("s", 1))
     return f"{max(seconds, 0.0) / size:.1f} {unit}"
-
-
-def _moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
-
-
-def _table(*columns: str) -> Table:
-    table = Table()
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 def _print(table: Table) -> None:

@@ -69,9 +69,8 @@ class Price:
 
     def __post_init__(self) -> None:
         for name, value in (("input", self.input), ("output", self.output), ("cached", self.cached)):
-            if name == "cached" and value is None:
-                continue
-            if not (_is_number(value) and value >= 0):
+            free = name == "cached" and value is None
+            if not free and (value is None or not _is_number(value) or value < 0):
                 raise ConfigurationError(f"Price({name}=…) is in US dollars per million tokens, got {value!r}")
 
     def of(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:

@@ -25,6 +25,14 @@ from langgraph_amc.policy.bounds import Request, chat_request, text_request
 if TYPE_CHECKING:
     from langgraph_amc.policy.account import Account
 
+
+def _hush() -> None:
+    """Where a handler refuses an asynchronous call, LangChain drops the coroutines it made for the handlers after it."""
+    warnings.filterwarnings("ignore", "coroutine 'ahandle_event' was never awaited", RuntimeWarning)
+
+
+_hush()
+
 current_account: ContextVar[Account | None] = ContextVar("amc_current_account", default=None)
 """The innermost open account."""
 calls_here: ContextVar[tuple[UUID, ...]] = ContextVar("amc_calls_here", default=())
@@ -106,9 +114,7 @@ async def _reserved(account: Account, run_id: UUID, request: Request) -> None:
     try:
         await account.areserve(run_id, request)
     except BaseException:
-        # LangChain drops the coroutines it made for the handlers after the one that raises. Here and not once: the
-        # user may have set filters since.
-        warnings.filterwarnings("ignore", "coroutine 'ahandle_event' was never awaited", RuntimeWarning)
+        _hush()  # the user may have set other filters since the import
         raise
     _begun(account, run_id)
 

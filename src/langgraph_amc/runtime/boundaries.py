@@ -6,7 +6,7 @@ says whether the edge a particle stands at is such a point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,13 +69,24 @@ def as_boundary(spec: str | Sequence[str] | Boundary | None, nodes: Mapping[str,
         return every_step
     if callable(spec):
         return spec
-    names = [spec] if isinstance(spec, str) else list(spec) if isinstance(spec, Iterable) else []
-    if not names:
-        raise ConfigurationError(f"boundary is 'auto', 'step', node name(s), or a function of an Edge, got {spec!r}")
+    names = names_in(spec)
     if unknown := [n for n in names if n not in nodes]:
         known = ", ".join(sorted(n for n in nodes if not n.startswith("__")))
         raise ConfigurationError(f"boundary names no node of this graph: {', '.join(unknown)}; its nodes are {known}")
     return before(*names)
+
+
+def names_in(spec: Any) -> list[str]:
+    """The node names in a ``boundary=`` argument that is not one of the words and no predicate."""
+    names = [spec] if isinstance(spec, str) else list(spec) if isinstance(spec, list | tuple | set | frozenset) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ConfigurationError(f"boundary is 'auto', 'step', node name(s), or a function of an Edge, got {spec!r}")
+    return names
+
+
+def path_of(namespace: str) -> tuple[str, ...]:
+    """The path of a checkpoint namespace, which has task ids and numbers repeated calls: ``a:1|2|b:3`` is a/b."""
+    return tuple(part.split(":")[0] for part in namespace.split("|") if part and not part.isdigit())
 
 
 SERVER_STATE = ("previous_response_id", "use_previous_response_id", "conversation", "conversation_id", "container")
@@ -98,6 +109,8 @@ class ModelCalls(UsageCallback):
     def __init__(self, nodes: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.nodes = nodes
+        self.paths: frozenset[tuple[str, ...]] = frozenset()
+        """Paths of the nodes that have called a model, those inside subgraphs included."""
         self.parameters: dict[str, Any] = {}
         self.cached = False
         """Whether an answer came from a cache of LangChain's."""
@@ -125,8 +138,9 @@ class ModelCalls(UsageCallback):
     def _note(self, kwargs: Mapping[str, Any]) -> None:
         metadata = kwargs.get("metadata") or {}
         ns = metadata.get("langgraph_checkpoint_ns") or metadata.get("langgraph_node") or ""
-        if name := str(ns).split("|")[0].split(":")[0]:
-            self.nodes |= {name}
+        if path := path_of(str(ns)):
+            self.nodes |= {path[0]}
+            self.paths |= {path}
         # the metadata's thread id is that of the outermost graph
         innermost = (var_child_runnable_config.get() or {}).get("configurable") or {}
         if thread := innermost.get("thread_id"):

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,7 +21,6 @@ from uuid import UUID
 from langchain_core.caches import BaseCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.globals import get_llm_cache, set_llm_cache
-from langchain_core.load import loads
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import Generation, LLMResult
 from langchain_core.tracers.context import register_configure_hook
@@ -146,7 +145,7 @@ class Calls:
                 for call in self._calls.values()
                 if not call.looked_up and (call.run, call.particle) == (particle.run_id, particle.particle)
             ]
-            said = content_digest(_messages(prompt)) if len(mine) > 1 else b""
+            said = _prompt_digest(prompt) if len(mine) > 1 else b""
             call = mine[0] if len(mine) == 1 else next((c for c in mine if c.said == said), None)
             if call is not None:
                 call.looked_up = True
@@ -276,17 +275,40 @@ def _replayed(prompt: str) -> list[Generation] | None:
 def content_digest(asked: str | Sequence[BaseMessage]) -> bytes:
     """16 bytes that stand for what was said, whatever ids and metadata the messages have."""
     parts = [asked] if isinstance(asked, str) else [part for message in asked for part in _said(message)]
-    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return _digest(parts)
 
 
 def _said(message: BaseMessage) -> Iterator[str]:
-    content = message.content
-    yield message.type
+    calls = message.tool_calls if isinstance(message, AIMessage) else []
+    answers = message.tool_call_id if isinstance(message, ToolMessage) else None
+    return _parts(message.type, message.content, calls, answers)
+
+
+def _parts(kind: str, content: Any, calls: Sequence[Mapping[str, Any]], answers: str | None) -> Iterator[str]:
+    yield kind
     yield content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=repr)
-    if isinstance(message, AIMessage) and message.tool_calls:
-        yield repr([(call["name"], call["args"], call["id"]) for call in message.tool_calls])
-    elif isinstance(message, ToolMessage):
-        yield message.tool_call_id
+    if calls:
+        yield repr([(call["name"], call["args"], call["id"]) for call in calls])
+    elif answers is not None:
+        yield answers
+
+
+def _prompt_digest(prompt: str) -> bytes:
+    """`content_digest` of the messages that LangChain has written as a prompt, or of a plain model's text."""
+    try:
+        written = [message["kwargs"] for message in json.loads(prompt)]
+        parts = [
+            part
+            for m in written
+            for part in _parts(m["type"], m["content"], m.get("tool_calls") or [], m.get("tool_call_id"))
+        ]
+    except (ValueError, KeyError, TypeError):  # any text, and a message may hold what JSON cannot
+        return content_digest(prompt)
+    return _digest(parts)
+
+
+def _digest(parts: Sequence[str]) -> bytes:
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def digest(said: bytes, parameters: Any) -> bytes:
@@ -295,14 +317,6 @@ def digest(said: bytes, parameters: Any) -> bytes:
     if " at 0x" in text:
         text = _ADDRESS.sub("", text)
     return hashlib.blake2b(said + text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _messages(prompt: str) -> str | Sequence[BaseMessage]:
-    try:
-        found = loads(prompt, allowed_objects="messages")
-    except Exception:  # a plain model's prompt is any text, and a message may hold what JSON cannot
-        return prompt
-    return found if isinstance(found, list) and all(isinstance(m, BaseMessage) for m in found) else prompt
 
 
 _calls = Calls()

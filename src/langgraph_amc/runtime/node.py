@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from langgraph.errors import ParentCommand
 from langgraph.types import Command
 
 from langgraph_amc.runtime.settings import read_settings
-from langgraph_amc.runtime.signature import show
+from langgraph_amc.runtime.signature import showing
 from langgraph_amc.runtime.wrap import wrap
 
 
@@ -32,7 +31,7 @@ class AMCNode(Runnable[Any, Any]):
     of its newest run.
     """
 
-    @functools.partial(show, read=read_settings)
+    @showing(read_settings)
     def __init__(
         self,
         subgraph: Any,

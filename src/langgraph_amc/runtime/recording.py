@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from langgraph_amc.runtime.boundaries import before_model
 from langgraph_amc.runtime.effects.records import EffectRecord
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.population import AppPopulation
@@ -14,6 +15,10 @@ from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.runtime.sharing import cached_by_model, sharing_warnings
 from langgraph_amc.smc import Event, Final, Resampled, Scored, Weighted, never
 from langgraph_amc.trajectories.types import Trajectory, Usage
+
+
+PREVIOUS = "__previous__"
+"""A channel of functional workflows only."""
 
 
 def book(checks: list[Check], event: Event[Particle]) -> None:
@@ -115,10 +120,13 @@ def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Ch
     found.extend(sharing_warnings(population))
     compared = settings.value is not None and settings.particles > 1 and settings.resample != never()
     if compared and not checks:
-        found.append(
-            "no boundary was reached, so nothing was resampled (best-of-N): runs may be too short for the "
-            "schedule, or the model is not called through LangChain; then name the node: boundary='…'"
-        )
+        found.append(f"no boundary was reached, so nothing was resampled (best-of-N): {_why_no_check(population)}")
+    found.extend(
+        f"particle {p.name} came back from the journal without its sessions' objects, so the next run does not begin "
+        f"in its world: {p.effects.unrecovered}"
+        for p in population.born
+        if p.effects is not None and p.effects.unrecovered is not None
+    )
     account = population.launch.account
     if account is not None and account.exhausted is not None:
         stopped = sum(p.status == "truncated" for p in population.born)
@@ -134,3 +142,21 @@ def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Ch
             f"{len(failed)} particle(s) failed, the first with {type(failed[0].error).__name__}: {failed[0].error}"
         )
     return found
+
+
+def _why_no_check(population: AppPopulation) -> str:
+    launch = population.launch
+    if launch.boundary is not before_model:
+        return "no run came to the given boundary often enough for the schedule: check boundary=… and resample=…"
+    paths: set[tuple[str, ...]] = set().union(*(p.calls.paths for p in population.born))
+    if not any(p.calls.nodes for p in population.born):
+        return "no model was called through LangChain, so name the node before which to compare: boundary='…'"
+    # the tasks of a functional workflow look like subgraphs, and are none
+    inside = sorted("/".join(path) for path in paths if len(path) > 1 and PREVIOUS not in launch.app.channels)
+    if inside and not any(len(path) == 1 for path in paths):
+        points = inside[0] if len(inside) == 1 else inside
+        return (
+            f"the model is called inside a subgraph ({', '.join(inside)}), which is a single step of this app: name "
+            f"the point, boundary={points!r}, or all of that kind, boundary='**/{inside[0].rsplit('/')[-1]}'"
+        )
+    return "runs called the model too few times for the schedule: give a denser one, e.g. resample=every(1)"

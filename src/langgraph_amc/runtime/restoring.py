@@ -102,9 +102,9 @@ def _filter_state(
 ) -> FilterState[Particle]:
     live = tuple(by_name[name] for name in filter["live"])
     for particle, value in zip(live, filter["seen"], strict=True):
-        if not math.isnan(value):  # it was told before it was scored
-            known = particle.values[: filter["boundary"]]
-            particle.values = (*known, *(None,) * (filter["boundary"] - len(known)), value)
+        missing = filter["boundary"] + 1 - len(particle.values)
+        if missing > 0 and not math.isnan(value):  # it was told before it was scored
+            particle.values = (*particle.values, *(None,) * (missing - 1), value)
     return FilterState(
         filter["boundary"],
         (*live, *revived),

@@ -11,6 +11,7 @@ from langgraph.pregel import Pregel
 S = ParamSpec("S")
 P = ParamSpec("P")
 App = TypeVar("App", bound=Pregel)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Wrapping(Protocol[S]):
@@ -33,7 +34,7 @@ def wrapping(read: Callable[Concatenate[Any, S], Any]) -> Callable[[Callable[...
     """The decorated function takes an app and the settings that ``read`` reads, and gives an app of the same type."""
 
     def typed(function: Callable[..., Any]) -> Wrapping[S]:
-        return cast(Wrapping[S], show(function, read))
+        return cast(Wrapping[S], showing(read)(function))
 
     return typed
 
@@ -42,15 +43,19 @@ def decorating(read: Callable[Concatenate[Any, S], Any]) -> Callable[[Callable[.
     """The decorated function takes the settings that ``read`` reads, and gives a decorator of what makes an app."""
 
     def typed(function: Callable[..., Any]) -> Decorating[S]:
-        return cast(Decorating[S], show(function, read))
+        return cast(Decorating[S], showing(read)(function))
 
     return typed
 
 
-def show(function: Callable[..., Any], read: Callable[..., Any]) -> Callable[..., Any]:
+def showing(read: Callable[..., Any]) -> Callable[[F], F]:
     """Give a function with ``**settings`` the arguments of ``read`` in its signature, the app's excepted."""
-    own = inspect.signature(function)
-    parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    taken = [p for p in inspect.signature(read).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    function.__signature__ = own.replace(parameters=[*parameters, *taken])  # type: ignore[attr-defined]
-    return function
+
+    def shown(function: F) -> F:
+        own = inspect.signature(function)
+        parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        taken = [p for p in inspect.signature(read).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        function.__signature__ = own.replace(parameters=[*parameters, *taken])  # type: ignore[attr-defined]
+        return function
+
+    return shown

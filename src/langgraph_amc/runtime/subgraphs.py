@@ -6,6 +6,7 @@ is newer than what the node has seen, and packets that were sent lie in a channe
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,9 @@ from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.pregel import Pregel
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.runtime.boundaries import Boundary, Edge, as_boundary
+from langgraph_amc.runtime.boundaries import Boundary, Edge, as_boundary, names_in
+from langgraph_amc.runtime.boundaries import path_of as path_of
+from langgraph_amc.runtime.effects import tools_of
 from langgraph_amc.runtime.nodes import Node
 
 Path = tuple[str, ...]
@@ -49,13 +52,22 @@ class Points:
 
 def read_boundary(spec: Any, app: Any) -> tuple[Boundary, Points | None]:
     """Read a ``boundary=`` argument that may name nodes inside subgraphs; raises ConfigurationError."""
-    names = [spec] if isinstance(spec, str) else list(spec) if isinstance(spec, list | tuple | set) else []
-    inner = [n for n in names if isinstance(n, str) and "/" in n and n not in app.nodes]
-    if not inner:
+    if spec in (None, "auto") or callable(spec) or (spec == "step" and "step" not in app.nodes):
         return as_boundary(spec, app.nodes), None
+    names = names_in(spec)
+    graphs = dict(_graphs(app))
+    inner = [n for n in names if "/" in n and n not in app.nodes]
+    for name in [n for n in names if n not in inner and n not in app.nodes]:
+        if inside := sorted("/".join((*path, name)) for path, graph in graphs.items() if name in graph.nodes):
+            raise ConfigurationError(
+                f"boundary {name!r} is a node of a subgraph, which is named by its path: boundary={inside[0]!r}"
+                + (f" or '{ANYWHERE}/{name}'" if len(inside) > 1 else "")
+            )
+    if not inner:
+        return as_boundary(names, app.nodes), None
     paths = [tuple(name.split("/")) for name in inner]
     anywhere = frozenset(path[1] for path in paths if path[0] == ANYWHERE and len(path) == 2)
-    graphs = dict(_graphs(app))
+    _check_anywhere(anywhere, app)
     nodes: dict[Path, frozenset[str]] = {}
     for *lead, last in [path for path in paths if path[0] != ANYWHERE or len(path) != 2]:
         _check_path((*lead, last), graphs)
@@ -69,11 +81,6 @@ def read_boundary(spec: Any, app: Any) -> tuple[Boundary, Points | None]:
 def nowhere(edge: Edge) -> bool:
     """No edge of the app itself."""
     return False
-
-
-def path_of(namespace: str) -> Path:
-    """The path of a checkpoint namespace, which has task ids and numbers repeated calls: ``a:1|2|b:3`` is a/b."""
-    return tuple(part.split(":")[0] for part in namespace.split("|") if part and not part.isdigit())
 
 
 def next_nodes(saved: Node, graph: Any | None) -> list[str]:
@@ -137,6 +144,38 @@ def _called(candidate: Any) -> Iterator[Any]:
         function: Callable[..., Any] | None = candidate.func or candidate.afunc
         for part in get_function_nonlocals(function) if function is not None else ():
             yield from _called(getattr(part, "__self__", part))
+
+
+def _known(app: Any) -> Iterator[Any]:
+    """Every compiled graph below an app that can be found, also those that its tools call."""
+    seen: set[int] = set()
+    todo = [app]
+    while todo:
+        graph = todo.pop()
+        if id(graph) in seen:
+            continue
+        seen.add(id(graph))
+        yield graph
+        for node in graph.nodes.values():
+            todo.extend(_called(node.bound))
+        for tool in tools_of(graph).values():
+            for name in ("func", "coroutine"):
+                if inspect.isfunction(function := getattr(tool, name, None)):  # a tool of any class
+                    parts = get_function_nonlocals(inspect.unwrap(function))
+                    todo.extend(p for p in parts if isinstance(p, Pregel))
+
+
+def _check_anywhere(names: Iterable[str], app: Any) -> None:
+    graphs = list(_known(app))
+    for name in names:
+        if not name:
+            raise ConfigurationError(f"boundary '{ANYWHERE}/' names no node: write it as '{ANYWHERE}/model'")
+        if len(graphs) > 1 and not any(name in graph.nodes for graph in graphs):
+            known = ", ".join(sorted({n for graph in graphs for n in graph.nodes if not n.startswith("__")}))
+            raise ConfigurationError(
+                f"boundary '{ANYWHERE}/{name}': neither this graph nor its subgraphs have a node {name!r}; their nodes "
+                f"are {known}. Give the path of a graph that only a node's code knows, as 'node/{name}'"
+            )
 
 
 def _check_path(path: Path, graphs: Mapping[Path, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Sequence
@@ -15,11 +16,14 @@ from langgraph_amc.trajectories.types import Segments
 from langgraph_amc.value.errors import ValueScoreError
 from langgraph_amc.value.protocol import FloatArray, ScoreCallable, SoftValueFunction, ValueFunction
 
+_MANIFEST = "amc_value.json"
+"""`checkpoint.SPEC_FILE`, whose module loads torch."""
+
 
 def as_value(value: Any, transcript_fingerprint: str | None = None) -> ValueFunction:
     """Turn what the user gave into a `ValueFunction` whose results are checked.
 
-    - a path: a checkpoint of `train_value`, loaded when it is first used;
+    - a path: a checkpoint of `train_value`, which must be there, loaded when it is first used;
     - a `ValueFunction`: itself, a `SoftValueFunction` stays one;
     - a function whose first parameter is annotated ``str``: called with the text of one state, returns a number;
     - any other callable: called with the list of transcripts (each a sequence of segments), returns as many numbers.
@@ -32,10 +36,10 @@ def as_value(value: Any, transcript_fingerprint: str | None = None) -> ValueFunc
 
     Raises
     ------
-    ConfigurationError: the object is none of these.
+    ConfigurationError: the object is none of these, or there is no such checkpoint.
     """
     if isinstance(value, str | Path):
-        return CheckedSoftValue(LazyValue(Path(value), transcript_fingerprint))
+        return CheckedSoftValue(LazyValue(_checkpoint(value), transcript_fingerprint))
     if isinstance(value, CheckedValue):
         return value
     if inspect.isclass(value):
@@ -58,11 +62,11 @@ class Batched:
     """A function of all transcripts at once as a value function."""
 
     def __init__(self, function: ScoreCallable) -> None:
-        self._function = function
+        self.function = function
 
     def score(self, transcripts: Sequence[Segments]) -> FloatArray:
         """What the function returns for the transcripts, unchecked."""
-        returned: Any = self._function(transcripts)
+        returned: Any = self.function(transcripts)
         return returned
 
 
@@ -70,11 +74,11 @@ class OneByOne:
     """A function of one state's text as a value function."""
 
     def __init__(self, function: Callable[[str], float | None]) -> None:
-        self._function = function
+        self.function = function
 
     def score(self, transcripts: Sequence[Segments]) -> FloatArray:
         """What the function returns for each text, unchecked."""
-        returned: Any = [self._function("".join(segments)) for segments in transcripts]
+        returned: Any = [self.function("".join(segments)) for segments in transcripts]
         return returned
 
 
@@ -128,6 +132,34 @@ class CheckedSoftValue(CheckedValue):
         return _checked(self._soft.soft_score(transcripts, beta), len(transcripts), self._soft)
 
 
+def _checkpoint(given: str | Path) -> Path:
+    """The folder of a trained value function; without a look into it, which would need torch."""
+    folder = Path(given).expanduser()
+    if not str(given).strip() or not folder.is_dir():
+        raise ConfigurationError(
+            f"value={str(given)!r}: there is no such folder; give the one that train_value(…, out=…) or "
+            "`amc train-value --out` wrote, or a function of the transcripts"
+        )
+    if not (folder / _MANIFEST).is_file():
+        raise ConfigurationError(
+            f"value={str(given)!r}: the folder holds no {_MANIFEST}, so it is no trained value function; give the one "
+            "that train_value(…, out=…) or `amc train-value --out` wrote"
+        )
+    return folder
+
+
+def _name(source: object) -> str:
+    """What the user knows a value function as."""
+    if isinstance(source, Batched | OneByOne):
+        function = inspect.unwrap(source.function)
+        while isinstance(function, functools.partial):
+            function = function.func
+        if inspect.isroutine(function):
+            return function.__qualname__.rpartition("<locals>.")[2]
+        return type(function).__name__
+    return type(source).__name__
+
+
 def _takes_text(function: Callable[..., Any]) -> bool:
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -137,7 +169,7 @@ def _takes_text(function: Callable[..., Any]) -> bool:
 
 
 def _checked(returned: Any, count: int, source: object) -> FloatArray:
-    name = type(source).__name__
+    name = f"the value function {_name(source)}"
     if inspect.isawaitable(returned):
         raise ValueScoreError(f"{name} returned an awaitable: a value function is a plain function")
     items = list(returned) if isinstance(returned, Sequence | np.ndarray) and not isinstance(returned, str) else None

@@ -125,6 +125,8 @@ def read_effects(spec: Policy | Mapping[str, Policy] | None, app: Any) -> Effect
     if isinstance(spec, str):
         policy = checked(spec, "effects")
         return EffectRules(policy, {}, None, found.tools, found.functions, (), policy != "pure" or in_use())
+    if wrong := [name for name in spec or () if not isinstance(name, str)]:
+        raise ConfigurationError(f"effects maps names of tools to policies, and {wrong[0]!r} is no name")
     named = {name: checked(policy, f"effects[{name!r}]") for name, policy in (spec or {}).items()}
     default = named.pop("*", None)
     unmatched = _unmatched(named, found)

@@ -99,14 +99,16 @@ class Journal:
             left = list(self._open.values())
         try:
             if self._writer.failed:
-                with suppress(JournalError):  # whoever used the journal has heard of it
+                with suppress(JournalError):  # why it failed is said below
                     self._release_lost(self._writer)
-                return
-            for run in left:
-                run.release()
-            self._writer.close()
+            else:
+                for run in left:
+                    run.release()
         finally:
-            self._database.dispose()
+            try:
+                self._writer.close()
+            finally:
+                self._database.dispose()
 
     def open(
         self,

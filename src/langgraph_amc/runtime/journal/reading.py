@@ -67,14 +67,56 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedEffect:
+    """An effect that a particle asked for, and what became of it.
+
+    Attributes
+    ----------
+    particle, policy: ``None`` where only the outbox knows of it.
+    state: of `langgraph_amc.runtime.effects.records.EffectState`.
+    begun: when its tool was called, in seconds since the epoch; ``None`` if it was not.
+    """
+
+    key: str
+    tool: str
+    arguments: Any
+    particle: str | None
+    policy: str | None
+    state: str
+    begun: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
-    """All that a journal tells of a run without reading its state."""
+    """All that a journal tells of a run without reading its state.
+
+    Attributes
+    ----------
+    effects: the outbox: what was begun.
+    asked: every effect that was asked for, also those that are held or were dropped or denied.
+    checks: fields of `langgraph_amc.runtime.result.Check`.
+    """
 
     run: RunSummary
     population: Mapping[str, Any] | None
     particles: tuple[ParticleRecord, ...]
     effects: tuple[Effect, ...]
     checks: Sequence[Any] = field(default_factory=tuple)
+    asked: tuple[AskedEffect, ...] = ()
+
+    @property
+    def winner(self) -> str | None:
+        """Name of the particle that answered."""
+        return None if self.run.summary is None else self.run.summary.get("winner")
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """The winner, and the particles that it descends from."""
+        parents = {p.name: p.parent for p in self.particles}
+        line = [] if self.winner is None else [self.winner]
+        while line and (parent := parents.get(line[-1])) is not None:
+            line.append(parent)
+        return tuple(line)
 
     @property
     def usage(self) -> Usage:
@@ -117,13 +159,38 @@ def info(row: Any, rows: RunRows, lease: float, now: float) -> RunInfo:
     """The account of one run."""
     population = None if row.population is None else json.loads(row.population)
     summary = None if row.summary is None else json.loads(row.summary)
+    particles = tuple(from_row(p) for p in rows.particles())
+    effects = tuple(Effect(e.key, e.tool, json.loads(e.arguments), e.outcome, e.begun, e.ended) for e in rows.effects())
     return RunInfo(
         summary_of(row, lease, now),
         population,
-        tuple(from_row(p) for p in rows.particles()),
-        tuple(Effect(e.key, e.tool, json.loads(e.arguments), e.outcome, e.begun, e.ended) for e in rows.effects()),
+        particles,
+        effects,
         tuple((summary or {}).get("checks") or (population or {}).get("checks") or ()),
+        _asked(particles, effects, ended=row.status != OPEN),
     )
+
+
+def _asked(particles: Sequence[ParticleRecord], effects: Sequence[Effect], *, ended: bool) -> tuple[AskedEffect, ...]:
+    """What particles say of their effects, where the outbox does not know better; clones repeat their parents."""
+    found: dict[str, AskedEffect] = {}
+    for particle in particles:
+        state = particle.extra.get("effects") or {}
+        for told in state.get("records", ()):
+            parts = (told["key"], told["tool"], told["arguments"], told["particle"], told["policy"], told["state"])
+            found[told["key"]] = AskedEffect(*parts)
+        for held in state.get("pending", ()):
+            what = (held["key"], held["tool"], held["arguments"], particle.name, "commit")
+            found.setdefault(held["key"], AskedEffect(*what, "dropped" if ended else "held"))
+    for effect in effects:
+        known = found.get(effect.key)
+        who = (None, None) if known is None else (known.particle, known.policy)
+        became = _BECAME[effect.outcome]
+        found[effect.key] = AskedEffect(effect.key, effect.tool, effect.arguments, *who, became, effect.begun)
+    return tuple(found.values())
+
+
+_BECAME = {"done": "committed", "failed": "failed", "unknown": "unknown"}
 
 
 def summary_of(row: Any, lease: float, now: float) -> RunSummary:
