@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,8 @@ async def test_apps_users_and_contexts_do_not_share_a_run(tmp_path: Path) -> Non
             (last_act(server.url, [], journal=journal, effects={"act": "pure"}), {"configurable": {"user": "ann"}}),
         ):
             before = len(journal.runs())
-            try:
+            with contextlib.suppress(Stop):
                 await app.ainvoke(ASK, config)
-            except Stop:
-                pass
             assert len(journal.runs()) == before + 1, "another call, another run"
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import re
-import time
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
