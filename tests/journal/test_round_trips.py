@@ -211,7 +211,8 @@ def test_any_history_of_particles_is_restored(tmp_path_factory: pytest.TempPathF
                 messages = value(saver, "messages")
                 if move == "edit":
                     messages[0].content = f"edited {version}"
-                put(saver, version, messages=[*messages, AIMessage(str(version), id=str(version))])
+                said = AIMessage(str(version), id=str(version))
+                put(saver, version, messages=[*messages, said], equal=["to others'", choice % 3])
                 run.particle(stand(name), saver)
         run.population({})
         _, restored = reopened(journal, run)
@@ -270,6 +271,31 @@ def test_an_unserialisable_value_is_named_with_its_channel(journal: Journal, bad
     run.particle(stand("p0", boundary=1), good)
     _, restored = reopened(journal, run)
     assert contents(savers(restored)["p0"]) == contents(good), "a failure leaves nothing half noted"
+
+
+def test_values_that_particles_only_happen_to_share_outlive_whoever_stored_them(journal: Journal) -> None:
+    """Each particle has what an earlier one had stored, and something of its own: a chain of lenders."""
+    run = fresh(journal)
+    histories = [["what two begin with"], ["what two begin with", "what two find"], ["another", "what two find", "end"]]
+    made = []
+    for n, found in enumerate(histories):
+        saver = ParticleSaver()
+        for version, text in enumerate(found):
+            put(saver, 10 * n + version + 1, a=[text], b=[f"step {version} of particle {n}"])
+        run.particle(stand(f"p{n}", boundary=n), saver)
+        made.append(contents(saver))
+    for n in range(2):
+        run.particle(stand(f"p{n}", boundary=n, status="pruned"), None)
+    run.population({})
+    run, restored = reopened(journal, run)
+    assert contents(savers(restored)["p2"]) == [listed(found) for found in made[2]]
+    saver = savers(restored)["p2"].fork()
+    put(saver, 99, a=["what two find"])
+    run.particle(stand("p3", parent="p2", forked_at=2, boundary=3), saver)
+    run.particle(stand("p2", boundary=2, status="pruned"), None)
+    run.population({})
+    _, restored = reopened(journal, run)
+    assert contents(savers(restored)["p3"]) == contents(saver)
 
 
 def test_nothing_is_pickled_even_where_the_apps_serialiser_would(journal: Journal) -> None:

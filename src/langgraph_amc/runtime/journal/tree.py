@@ -102,11 +102,14 @@ class Tree:
                 log = log.previous
             for head in stand.heads:
                 needed.update(_line(head, needed))
-        lent = {lender for key in needed if key in self.nodes for lender in self.nodes[key].lenders}
-        while lent := {key for key in lent - needed if key in self.nodes}:
-            for key in lent:
-                needed.update(_line(self.nodes[key].node, needed))
-            lent = {lender for key in lent for lender in self.nodes[key].lenders}
+        fresh = set(needed)
+        while fresh:
+            lent = {lender for key in fresh if key in self.nodes for lender in self.nodes[key].lenders}
+            before = set(needed)
+            for key in lent - needed:
+                if key in self.nodes:
+                    needed.update(_line(self.nodes[key].node, needed))
+            fresh = needed - before
         gone = [stored for key, stored in self.nodes.items() if key not in needed]
         for stored in gone:
             self._drop(stored)
