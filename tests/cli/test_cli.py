@@ -136,5 +136,76 @@ def test_an_error_of_the_users_code_is_one_line(folder: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+TOOLED = """
+from pathlib import Path
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+from agent import Coin
+
+SENT = Path(__file__).with_name("sent.txt")
+
+
+class Mailer(Coin):
+    def bind_tools(self, tools, **kwargs):
+        return self
+
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        call = {"name": "send", "args": {"text": "hello"}, "id": "c1", "type": "tool_call"}
+        said = AIMessage("good", tool_calls=[call] if len(messages) == 1 else [])
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+@tool
+def send(text: str) -> str:
+    "Send a mail."
+    with SENT.open("a") as file:
+        file.write("sent\\n")
+    return "sent"
+
+
+graph = create_agent(Mailer(), [send])
+"""
+
+
+@pytest.mark.parametrize("command", ["collect", "compare"])
+def test_the_effects_of_tools_are_said_on_the_command_line(folder: Path, command: str) -> None:
+    (folder / "tooled.py").write_text(TOOLED)
+    sent = folder / "sent.txt"
+    options = (command, "tooled.py:graph", *APP_OPTIONS[1:], "--limit", "1", "-n", "3", "--quiet")
+    options += ("--store", "mails.sqlite") if command == "collect" else ("--value", "agent.py:blind")
+    runs = 3 if command == "collect" else 6
+    sent.unlink(missing_ok=True)
+    said = amc(folder, *options).stderr
+    assert len(sent.read_text().splitlines()) == runs
+    [line] = [line for line in said.splitlines() if "warning" in line]
+    assert line.startswith("amc: warning: nothing is known of the side effects of send")
+    assert "--effects NAME=POLICY" in line
+    assert "typer" not in said
+    sent.unlink()
+    said = amc(folder, *options, "--effects", "send=deny").stderr
+    assert not sent.exists()
+    assert "warning: nothing is known" not in said
+    assert "once per particle" in " ".join(amc(folder, command, "--help").stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("send",), "NAME=POLICY"),
+        (("send=",), "NAME=POLICY"),
+        (("=pure",), "NAME=POLICY"),
+        (("send=comit",), "commit"),
+        (("send=pure", "send=deny"), "two policies"),
+        (("sned=pure",), "did you mean 'send'"),
+    ],
+)
+def test_effects_that_are_none(folder: Path, given: tuple[str, ...], message: str) -> None:
+    (folder / "tooled.py").write_text(TOOLED)
+    words = [word for text in given for word in ("--effects", text)]
+    assert message in amc(folder, "collect", "tooled.py:graph", *APP_OPTIONS[1:], *words, check=2).stderr
+
+
 def test_version(folder: Path) -> None:
     assert amc(folder, "--version").stdout.strip() == "0.1.0"

@@ -74,3 +74,43 @@ def test_killed_inside_an_effect(tmp_path: Path) -> None:
     expected = "ended ['sent to a', 'sent to b, they say', 'saw'] ['committed', 'committed']"
     assert run(tmp_path, "never", "async") == expected
     assert sent(tmp_path) == ["a", "b"]
+
+
+SESSION = '''
+import os, signal, sys
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+import langgraph_amc as amc
+from tests.effects.support import ASK, CallingModel
+
+folder, die = sys.argv[1], sys.argv[2] == "die"
+notes = amc.Session(list)
+
+@tool
+@amc.effect("stateful")
+def write(line: str) -> str:
+    """Write a line."""
+    notes.get().append(line)
+    return f"{len(notes.get())} lines"
+
+def judge(transcript):
+    if die and "done" in transcript:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 0.5
+
+app = create_agent(CallingModel(turns=[[("write", {"line": "a"})], [("write", {"line": "b"})]]), [write])
+better = amc.wrap(app, particles=3, value=judge, seed=1, journal=folder + "/runs.sqlite", resample=amc.every(1))
+result = better.invoke(ASK)
+print(notes.get(), [m.content for m in result["messages"] if m.type == "tool"])
+print([w for w in result.amc.warnings if "journal" in w])
+'''
+
+
+def test_killed_after_particles_had_ended_the_winners_world_comes_back(tmp_path: Path) -> None:
+    def process(moment: str) -> tuple[int, str]:
+        command = [sys.executable, "-c", SESSION, str(tmp_path), moment]
+        done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout or done.stderr
+
+    assert process("die")[0] == -9
+    assert process("live") == (0, "['a', 'b'] ['1 lines', '2 lines']\n[]\n")

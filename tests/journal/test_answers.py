@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.language_models import FakeListLLM
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tracers.context import register_configure_hook
 
 import langgraph_amc as amc
 from langgraph_amc.context import ParticleContext, current_boundary, current_particle
@@ -28,10 +30,12 @@ from langgraph_amc.policy.usage import UsageCallback
 from langgraph_amc.runtime.journal import Journal, JournalError, RunJournal, UnserialisableStateError
 from langgraph_amc.runtime.llm_cache import (
     JournalCache,
+    Recorder,
     SaltedCache,
     content_digest,
     digest,
     journaled_llm_cache,
+    recorder,
     salted_llm_cache,
     user_llm_cache,
 )
@@ -60,14 +64,20 @@ class Counting:
             return AIMessage(f"answer {self.asked}", response_metadata={"response_cost": 0.5, "model_name": "m"})
 
 
+heard_by: ContextVar[Recorder | None] = ContextVar("heard_by", default=None)
+register_configure_hook(heard_by, True)
+
+
 @contextmanager
 def particle(run: RunJournal, name: str = "p0", boundary: int = 0) -> Iterator[None]:
     """Be a particle of a run that stands at a boundary."""
     here = current_particle.set(ParticleContext(run.id, name, 1))
     at = current_boundary.set(boundary)
+    heard = heard_by.set(recorder)
     try:
         yield
     finally:
+        heard_by.reset(heard)
         current_boundary.reset(at)
         current_particle.reset(here)
 

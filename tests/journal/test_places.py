@@ -8,15 +8,17 @@ import resource
 import signal
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.runtime.journal import Journal, JournalError, RunInUseError
+from langgraph_amc.runtime.journal import Journal, JournalError, RunInUseError, writer
 from tests.journal.support import fresh, stand
 
 
@@ -166,3 +168,23 @@ def test_of_threads_that_make_the_same_call_one_runs_it(url: str) -> None:
             thread.join()
         assert set(most) == {1}
         journal.open("k", seed=1, about={}).release()
+
+
+def test_a_locked_database_is_waited_for_but_not_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(path)
+    monkeypatch.setattr(writer, "PATIENCE", 0.3)
+    tried = []
+
+    def locked(connection: sa.Connection) -> int:
+        tried.append(time.monotonic())
+        if len(tried) < 3 or journal_is_locked:
+            raise sqlite3.OperationalError("database is locked")
+        return 7
+
+    journal_is_locked = False
+    assert journal._database.write(locked) == 7
+    journal_is_locked = True
+    with pytest.raises(JournalError, match="locked"):
+        journal._database.write(locked)
+    assert 0.3 < tried[-1] - tried[3] < 2.0
+    journal.close()

@@ -73,7 +73,7 @@ def test_tasks_of_a_workflow_are_not_taken_for_subgraphs() -> None:
     def flow(given: Any) -> Any:
         return {"messages": [ask(given["messages"]).result()]}
 
-    (warning,) = warnings_of(flow, transcript=amc.Transcript.from_state(lambda s: [("ai", str(s))]))
+    (warning,) = warnings_of(flow, transcript=amc.Transcript.from_state(str))
     assert "ask" not in warning
 
 

@@ -172,3 +172,30 @@ def test_v2_output_has_the_winners_interrupts() -> None:
     out = app.invoke({"log": []}, THREAD, version="v2")
     assert [i.value for i in out.interrupts] == ["which?"]
     assert out.value.amc.winner.trajectory.status == "interrupted"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("subgraphs", [False, True])
+@pytest.mark.parametrize("mode", ["checkpoints", "debug"])
+@pytest.mark.parametrize("kind", ["settled", "best"])
+def test_checkpoints_are_shown_where_a_plain_run_saves_them(
+    kind: Any, mode: Any, subgraphs: bool, saved: bool, nested: bool
+) -> None:
+    def shown(change: Any) -> list[Any]:
+        saver = InMemorySaver() if saved else None
+        app = change(agent(seeded(1), saver=None if nested else saver))
+        if nested:
+            graph = StateGraph(MessagesState)
+            graph.add_node("inner", app)
+            graph.add_edge(START, "inner")
+            app = graph.compile(checkpointer=saver)
+        events = app.stream(ASK, THREAD if saved else None, stream_mode=mode, subgraphs=subgraphs)
+        payloads = [event[1] if subgraphs else event for event in events]
+        return [(p.get("type"), p.get("step", p.get("metadata", {}).get("step"))) for p in payloads]
+
+    settings = {"particles": 2, "seed": 1, "stream": kind, "effects": "pure"}
+    plain = shown(lambda app: app)
+    assert shown(lambda app: amc.wrap(app, **settings)) == plain
+    if mode == "checkpoints":
+        assert bool(plain) == saved

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from langgraph_amc import __version__
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, plan, read_budget
-from langgraph_amc.cli.progress import bar, stderr
+from langgraph_amc.cli.progress import bar, plain_warning, stderr
 from langgraph_amc.cli.runs import prune, resume, runs, settle, show
 from langgraph_amc.errors import ConfigurationError
 
@@ -30,6 +31,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 Concurrency = Annotated[int, typer.Option(help="Populations that run at a time", min=1)]
 Particles = Annotated[int, typer.Option("--particles", "-n", help="N, runs per task", min=1)]
 Seeds = Annotated[int, typer.Option(help="How many seeds: 0, 1, …", min=1)]
+EffectsOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--effects",
+        metavar="NAME=POLICY",
+        help="What a tool does to the world: pure, stateful, commit or deny; *=pure for all others. Repeatable. "
+        "Tools without a policy run once per particle",
+        show_default=False,
+    ),
+]
 Boundary = Annotated[str | None, typer.Option(help="auto, step, or the node before which particles are compared")]
 
 
@@ -44,6 +55,7 @@ def root(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it")] = False,
 ) -> None:
     """Agentic Monte Carlo for LangGraph."""
+    warnings.showwarning = plain_warning
 
 
 @app.command()
@@ -57,6 +69,7 @@ def collect(
     split: Split = None,
     limit: Limit = None,
     boundary: Boundary = None,
+    effects: EffectsOf = None,
     concurrency: Concurrency = 8,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
@@ -66,7 +79,10 @@ def collect(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the app on tasks, several times each, and store every trajectory with its reward."""
+    """Run the app on tasks, several times each, and store every trajectory with its reward.
+
+    Each run really runs: a tool without a policy acts once per particle, so give --effects for those that write.
+    """
     from langgraph_amc.evaluate.collect import collect as run
     from langgraph_amc.runtime.settings import read_settings
     from langgraph_amc.tasks.loading import load_reward
@@ -74,7 +90,7 @@ def collect(
 
     budget = read_budget(max_usd, max_tokens, max_calls, max_seconds, price)
     graph, taskset = _app(app_name), _tasks(tasks, split, limit)
-    settings = read_settings(graph, particles=particles, boundary=boundary)
+    settings = read_settings(graph, particles=particles, boundary=boundary, effects=read_effects(effects))
     with TrajectoryStore(store) as opened:
         if (held := opened.counts().trajectories) and not quiet:
             stderr.print(f"{store} holds {held} trajectories already: these are added to them")
@@ -145,6 +161,7 @@ def compare(
     split: Split = None,
     limit: Limit = None,
     boundary: Boundary = None,
+    effects: EffectsOf = None,
     resample: Annotated[str | None, typer.Option(help="e.g. 'every(3)', 'at(4, 12)', 'ess_below(0.5)'")] = None,
     beta: Annotated[float | None, typer.Option(help="Temperature of the target, for 0/1 rewards")] = None,
     same_tokens: Annotated[bool, typer.Option(help="Also run best-of-N with as many tokens as AMC used")] = True,
@@ -157,7 +174,10 @@ def compare(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare one run, best-of-N and AMC on the same tasks, at the same N and with the same V."""
+    """Compare one run, best-of-N and AMC on the same tasks, at the same N and with the same V.
+
+    Each run really runs: a tool without a policy acts once per particle, so give --effects for those that write.
+    """
     from langgraph_amc.evaluate.compare import compare as run
     from langgraph_amc.evaluate.report import print_comparisons
     from langgraph_amc.runtime.settings import read_settings
@@ -166,7 +186,13 @@ def compare(
     budget = read_budget(max_usd, max_tokens, max_calls, max_seconds, price)
     graph, taskset = _app(app_name), _tasks(tasks, split, limit)
     settings = read_settings(
-        graph, particles=particles, boundary=boundary, value=_value(value), resample=resample, beta=beta
+        graph,
+        particles=particles,
+        boundary=boundary,
+        value=_value(value),
+        resample=resample,
+        beta=beta,
+        effects=read_effects(effects),
     )
     with bar("comparing", quiet or as_json) as progress:
         comparison = asyncio.run(
@@ -223,6 +249,18 @@ app.command()(show)
 app.command()(resume)
 app.command()(settle)
 app.command()(prune)
+
+
+def read_effects(given: list[str] | None) -> dict[str, Any] | None:
+    """Policies by tool name from ``name=policy`` each, ``None`` for none; whether they are any is checked by `wrap`."""
+    policies: dict[str, Any] = {}
+    for text in given or ():
+        name, found, policy = (part.strip() for part in text.partition("="))
+        if not (name and found and policy):
+            raise ConfigurationError(f"--effects is NAME=POLICY, like send_mail=commit or '*=pure', got {text!r}")
+        if policies.setdefault(name, policy) != policy:
+            raise ConfigurationError(f"--effects gives {name} two policies, {policies[name]} and {policy}: give one")
+    return policies or None
 
 
 def _app(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Progress on a terminal, and nothing where there is none."""
+"""Progress on a terminal and nothing where there is none; warnings as one line each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 stderr = Console(stderr=True)
+
+
+def plain_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """`warnings.showwarning` for a command line, where the line of code that warned says nothing."""
+    text = " ".join(str(message).split())
+    if "wrap(effects=" in text:
+        text += "; on the command line: --effects NAME=POLICY"
+    stderr.print(f"amc: warning: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from langgraph.types import All
 
 from langgraph_amc.context import ParticleContext
 from langgraph_amc.policy.account import Account
-from langgraph_amc.runtime.boundaries import Boundary, Edge
+from langgraph_amc.runtime.boundaries import Boundary, Edge, ModelCalls
 from langgraph_amc.runtime.engine import Engine
+from langgraph_amc.runtime.llm_cache import RecordedCalls
 from langgraph_amc.runtime.record import Record
 from langgraph_amc.trajectories.transcript import Transcript, TranscriptBuilder
 
@@ -63,6 +64,10 @@ class Launch:
     """Whether anybody sees the stream's events before the run is over."""
     account: Account | None = None
     """What everything in this run is charged to."""
+
+    def calls(self, nodes: frozenset[str] = frozenset()) -> ModelCalls:
+        """The handler of one particle's model calls; ``nodes``: those known to call one."""
+        return (ModelCalls if self.keeper is None else RecordedCalls)(nodes)
 
     def first_record(self, state: Any) -> Record:
         """The record of a run that has only its first state."""

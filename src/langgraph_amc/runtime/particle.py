@@ -68,6 +68,7 @@ class Particle:
     """Stream events by segment; segments are shared with clones."""
 
     calls: ModelCalls = field(default_factory=ModelCalls)
+    """Made by `Launch.calls`."""
     _run: Any = None
     _entry: str | None = None
     """Checkpoint id a clone re-enters at; its events up to there repeat what the parent emitted."""
@@ -125,7 +126,7 @@ class Particle:
             record=self.record,
             values=self.values,
             lineage=self.lineage,
-            calls=ModelCalls(self.calls.nodes),
+            calls=self.launch.calls(self.calls.nodes),
             _entry=head.id,
             _started=self._started,
             _ran=self._ran,

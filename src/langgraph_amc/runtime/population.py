@@ -77,7 +77,11 @@ class AppPopulation:
             effects = self.scope(name)
             if effects is not None and n == 1:
                 effects.release_all()  # nobody to choose among
-            self._add(Particle(self.launch, name, self.root.fork(), store, self.own_input(), effects))
+            self._add(
+                Particle(
+                    self.launch, name, self.root.fork(), store, self.own_input(), effects, calls=self.launch.calls()
+                )
+            )
         return list(self.candidates)
 
     def scope(self, name: str, state: dict[str, Any] | None = None) -> EffectScope | None:

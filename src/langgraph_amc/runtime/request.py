@@ -109,6 +109,7 @@ class Emission:
     given: those to be given out.
     printed: those of ``print_mode`` or ``debug``, written to the console.
     single: whether the caller asked for one mode and so gets bare payloads.
+    saved: whether a plain run would save checkpoints; if not, those of particles are nothing to show.
     """
 
     modes: tuple[str, ...]
@@ -117,12 +118,13 @@ class Emission:
     single: bool
     subgraphs: bool
     version: str
+    saved: bool
     _removed: set[str] = field(default_factory=set)
 
     def event(self, event: Event) -> tuple[Any, ...]:
         """The event as the caller gets it, as a one-tuple; empty if it was not asked for. Prints it if it was."""
         ns, mode, payload, raw = event
-        if ns and not self.subgraphs:
+        if (ns and not self.subgraphs) or self._internal(mode, payload):
             return ()
         if mode in self.printed:
             _print(ns, mode, payload)
@@ -136,7 +138,13 @@ class Emission:
 
     def gives(self, event: Event) -> bool:
         """Whether the caller gets events like this one."""
-        return event[1] in self.given and (self.subgraphs or not event[0])
+        ns, mode, payload, _ = event
+        return mode in self.given and (self.subgraphs or not ns) and not self._internal(mode, payload)
+
+    def _internal(self, mode: str, payload: Any) -> bool:
+        if self.saved:
+            return False
+        return mode == "checkpoints" or (mode == "debug" and payload["type"] == "checkpoint")
 
     def _repeats(self, payload: Any) -> bool:
         """LangGraph streams one removal of all messages per run, and a clone is a run of its own."""
@@ -167,7 +175,15 @@ def emission_of(request: StreamRequest) -> Emission:
         not isinstance(modes, list),
         bool(options.get("subgraphs")),
         options.get("version", "v1"),
+        _saves(request),
     )
+
+
+def _saves(request: StreamRequest) -> bool:
+    saver = request.app.checkpointer
+    if saver is not False and not isinstance(saver, BaseCheckpointSaver) and request.nested:
+        saver = request.config["configurable"].get("__pregel_checkpointer")
+    return isinstance(saver, BaseCheckpointSaver)
 
 
 def _names(modes: str | Sequence[str]) -> tuple[str, ...]:

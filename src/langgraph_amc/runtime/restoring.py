@@ -140,6 +140,7 @@ async def _particle(
         values=record.values,
         outcome=record.outcome,
         judged=extra["judged"],
+        calls=launch.calls(),
     )
     particle.calls.take_back(record.usage, record.model_nodes, extra["parameters"])
     if record.error is not None:

@@ -142,8 +142,13 @@ def _called(candidate: Any) -> Iterator[Any]:
             yield from _called(part)
     elif type(candidate).__name__ == "RunnableCallable":
         function: Callable[..., Any] | None = candidate.func or candidate.afunc
-        for part in get_function_nonlocals(function) if function is not None else ():
-            yield from _called(getattr(part, "__self__", part))
+        if function is not None:
+            yield from _referred(function)
+
+
+def _referred(function: Callable[..., Any]) -> Iterator[Any]:
+    for part in get_function_nonlocals(function):
+        yield from _called(getattr(part, "__self__", part))
 
 
 def _known(app: Any) -> Iterator[Any]:
@@ -161,8 +166,7 @@ def _known(app: Any) -> Iterator[Any]:
         for tool in tools_of(graph).values():
             for name in ("func", "coroutine"):
                 if inspect.isfunction(function := getattr(tool, name, None)):  # a tool of any class
-                    parts = get_function_nonlocals(inspect.unwrap(function))
-                    todo.extend(p for p in parts if isinstance(p, Pregel))
+                    todo.extend(_referred(inspect.unwrap(function)))
 
 
 def _check_anywhere(names: Iterable[str], app: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,11 +12,10 @@ import sqlalchemy as sa
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.runtime.journal import schema
 from langgraph_amc.runtime.journal.errors import JournalError
-from langgraph_amc.runtime.journal.writer import is_busy
+from langgraph_amc.runtime.journal.writer import retrying
 from langgraph_amc.trajectories.schema import WRITES, open_engine
 
 T = TypeVar("T")
-_ATTEMPTS = 10
 
 
 class Database:
@@ -52,28 +49,26 @@ class Database:
 
     def write(self, work: Callable[[sa.Connection], T]) -> T:
         """The result of ``work`` in a transaction that may change something."""
-        return self._retrying(self.engine, work)
+        return self._transaction(self.engine, work)
 
     def read(self, work: Callable[[sa.Connection], T]) -> T:
         """The result of ``work`` in a transaction that only reads."""
-        return self._retrying(self._reading, work)
+        return self._transaction(self._reading, work)
 
     def dispose(self) -> None:
         """Close its connections."""
         self._reading.dispose()
 
-    def _retrying(self, engine: sa.Engine, work: Callable[[sa.Connection], T]) -> T:
-        """Run ``work`` in one transaction, again where the database was only busy."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                with engine.begin() as connection:
-                    return work(connection)
-            except (sa.exc.DBAPIError, sqlite3.OperationalError) as error:
-                if attempt + 1 == _ATTEMPTS or not is_busy(error):
-                    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-                    raise JournalError(f"the journal at {self} failed: {cause}") from error
-            time.sleep(random.uniform(0.5, 1.0) * 0.02 * 2**attempt)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+    def _transaction(self, engine: sa.Engine, work: Callable[[sa.Connection], T]) -> T:
+        def once() -> T:
+            with engine.begin() as connection:
+                return work(connection)
+
+        try:
+            return retrying(once)
+        except (sa.exc.DBAPIError, sqlite3.OperationalError) as error:
+            cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+            raise JournalError(f"the journal at {self} failed: {cause}") from error
 
 
 def _check_place(source: str | Path, *, create: bool) -> None:

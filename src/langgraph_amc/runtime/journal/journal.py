@@ -318,7 +318,7 @@ class Journal:
         for run in mine:
             change = table.update().where((table.c.no == run.no) & (table.c.owner == me))
             if connection.execute(change.values(heartbeat=time.time())).rowcount == 0:
-                run.lost = True
+                run.lost = not run.ended
 
     def _forget(self, run: RunJournal) -> None:
         with self._lock:

@@ -95,7 +95,7 @@ class RunJournal:
         """Particles whose pruning is to take effect, and whose has."""
         self._dead = False
         """Whether a particle that had nodes needs them no longer."""
-        self._ready, self._ended = not self.taken_over, False
+        self._ready, self.ended = not self.taken_over, False
 
     def particle(self, record: ParticleRecord, saver: ParticleSaver | None) -> None:
         """Note where a particle stands; writes what is new since it, or the particles it descends from, were noted.
@@ -189,10 +189,10 @@ class RunJournal:
     # -- inside ----------------------------------------------------------------------------------
 
     def _check(self) -> None:
+        if self.ended:
+            raise JournalError(f"run {self.id} has been closed")
         if self.lost:
             raise JournalError(f"run {self.id} was taken over by another process: this one must not go on with it")
-        if self._ended:
-            raise JournalError(f"run {self.id} has been closed")
         if not self._ready:
             raise JournalError(f"run {self.id} goes on with an earlier one: call restore() first")
 
@@ -244,7 +244,7 @@ class RunJournal:
     def _release(self) -> int | None:
         """What to wait for; ``None`` if the run is open no more."""
         with self._lock:
-            if self._ended:
+            if self.ended:
                 return None
             if self.lost:
                 return self._end(())
@@ -252,9 +252,8 @@ class RunJournal:
             return self._end([*changes, ("owner", (None, time.time(), self.no))])
 
     def _end(self, changes: Sequence[Change]) -> int:
-        ticket = self._writer.put(changes)
-        self._ended = True
-        return ticket
+        self.ended = True  # before the writer can see that the run has no owner any more
+        return self._writer.put(changes)
 
     def _output(self, row: Any) -> Any:
         return None if row.output is None else self._serde.loads_typed((row.output_type, bytes(row.output)))

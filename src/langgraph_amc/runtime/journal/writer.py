@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -17,6 +18,7 @@ from langgraph_amc.runtime.journal import schema
 from langgraph_amc.runtime.journal.errors import JournalError
 from langgraph_amc.trajectories.schema import is_transient
 
+T = TypeVar("T")
 Change = tuple[str, tuple[Any, ...]]
 """Name of a statement of `schema.STATEMENTS`, and its parameters."""
 
@@ -25,7 +27,8 @@ LINGER = 0.05
 SHARE = 20
 """Where what waits should not be lost, the wait for more is so many times as long as the last transaction took: a
 process that is busy computing is not slowed down by commits, one that waits for models has its answers safe at once."""
-_ATTEMPTS = 10
+PATIENCE = 60.0
+"""Seconds after which a database that is locked is tried no more."""
 
 
 class Writer:
@@ -173,20 +176,18 @@ class Writer:
                 loop.call_soon_threadsafe(_resolve, futures, self._error)
 
     def _transaction(self, work: Callable[[sa.Connection], None]) -> None:
-        """Run ``work`` in one transaction, again where the database was only busy."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                if self._connection is None:
-                    self._connection = self._engine.connect()
-                with self._connection.begin():
-                    work(self._connection)
-                self.transactions += 1
-                return
-            except (sa.exc.DBAPIError, sqlite3.OperationalError) as error:
-                self._disconnect()
-                if attempt + 1 == _ATTEMPTS or not is_busy(error):
-                    raise
-            time.sleep(random.uniform(0.5, 1.0) * 0.02 * 2**attempt)
+        retrying(partial(self._once, work))
+        self.transactions += 1
+
+    def _once(self, work: Callable[[sa.Connection], None]) -> None:
+        try:
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            with self._connection.begin():
+                work(self._connection)
+        except (sa.exc.DBAPIError, sqlite3.OperationalError):
+            self._disconnect()
+            raise
 
     def _write(self, changes: Sequence[Change], connection: sa.Connection) -> None:
         inserts: dict[str, list[tuple[Any, ...]]] = {}
@@ -212,6 +213,19 @@ class Writer:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def retrying(once: Callable[[], T]) -> T:
+    """The result of ``once``, which is called again for a minute where the database was only busy."""
+    began = time.monotonic()
+    for attempt in itertools.count():
+        try:
+            return once()
+        except (sa.exc.DBAPIError, sqlite3.OperationalError) as error:
+            if not is_busy(error) or time.monotonic() - began > PATIENCE:
+                raise
+        time.sleep(random.uniform(0.5, 1.0) * 0.02 * 2 ** min(attempt, 6))
+    raise AssertionError("unreachable: it counts for ever")
 
 
 def is_busy(error: Exception) -> bool:
