@@ -30,6 +30,9 @@ def test_a_plan_from_assumptions(folder: Path) -> None:
     found = json.loads(amc(folder, *options, "--json").stdout)
     assert found["per_task"]["runs"] == [8, 16]
     assert found["fits"] is None
+    unknown = amc(folder, *options[:-1], "mine").stdout
+    assert "price unknown (no table knows mine, give --price IN/OUT" in unknown
+    assert "price unknown (give --model" in amc(folder, *options[:-2]).stdout
     own = json.loads(amc(folder, *options[:-1], "mine", "--price", "1/2", "--max-usd", "99", "--json").stdout)
     assert own["fits"] == 8
 
@@ -52,12 +55,13 @@ def test_a_plan_from_past_runs_and_a_collection_with_a_cap(folder: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("plan", "agent.py:graph", "--max-usd", "1"), "price"),
+        (("plan", "agent.py:graph", "--max-usd", "1"), "give --model, or --price IN/OUT"),
+        (("plan", "agent.py:graph", "--max-usd", "1", "--model", "mine"), "no table knows mine, give --price IN/OUT"),
         (("plan", "agent.py:graph", "--calls", "many"), "3-12"),
         (("plan", "agent.py:graph", "--price", "cheap"), "0.15/0.60"),
         (("plan", "agent.py:graph", "--store", "none.sqlite"), "none.sqlite"),
         (("plan", "agent.py:nothing"), "nothing"),
-        (("collect", *APP_OPTIONS, "--store", "x.sqlite", "--max-usd", "1"), "price"),
+        (("collect", *APP_OPTIONS, "--store", "x.sqlite", "--max-usd", "1"), "--price IN/OUT"),
     ],
 )
 def test_mistakes_get_a_clear_error(folder: Path, words: tuple[str, ...], message: str) -> None:

@@ -93,7 +93,7 @@ def write(line: str) -> str:
     notes.get().append(line)
     return f"{len(notes.get())} lines"
 
-def judge(transcript):
+def judge(transcript: str) -> float:
     if die and "done" in transcript:
         os.kill(os.getpid(), signal.SIGKILL)
     return 0.5
@@ -114,3 +114,62 @@ def test_killed_after_particles_had_ended_the_winners_world_comes_back(tmp_path:
 
     assert process("die")[0] == -9
     assert process("live") == (0, "['a', 'b'] ['1 lines', '2 lines']\n[]\n")
+
+
+SETTLING = '''
+import asyncio, os, signal, sys
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+import langgraph_amc as amc
+from tests.effects.support import ASK, CallingModel, thread, tool_texts
+
+folder, die = sys.argv[1], sys.argv[2] == "die"
+notes = amc.Session(list)
+
+@tool
+@amc.effect("stateful")
+async def write(line: str) -> str:
+    """Write a line."""
+    notes.get().append(line)
+    return f"{len(notes.get())} lines"
+
+@tool
+@amc.effect("commit")
+async def buy(what: str) -> str:
+    """Buy."""
+    with open(folder + "/bought", "a") as file:
+        file.write(what)
+    if die:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "bought"
+
+async def main() -> None:
+    turns = [[("write", {"line": "a"})], [("buy", {"what": "x"})], [("write", {"line": "b"})]]
+    async with AsyncSqliteSaver.from_conn_string(folder + "/saver.sqlite") as saver:
+        app = create_agent(CallingModel(turns=turns), [write, buy], checkpointer=saver)
+        with amc.Journal(folder + "/runs.sqlite") as journal:
+            better = amc.wrap(app, particles=3, value=lambda t: [0.5] * len(t), seed=1, journal=journal)
+            try:
+                await better.ainvoke(ASK, thread())
+            except amc.EffectUnknownError as unknown:
+                for run in journal.runs():
+                    if any(effect.key == unknown.key for effect in journal.show(run.id).effects):
+                        amc.settle(journal, run.id, unknown.key, "they say it is bought")
+                        result = await better.ainvoke(ASK, thread())
+                        assert result.amc.run_id == run.id
+                        print(tool_texts(result), notes.get())
+
+asyncio.run(main())
+'''
+
+
+def test_an_unknown_effect_is_settled_in_code_and_the_run_goes_on(tmp_path: Path) -> None:
+    def process(moment: str) -> tuple[int, str]:
+        command = [sys.executable, "-c", SETTLING, str(tmp_path), moment]
+        done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout or done.stderr
+
+    assert process("die")[0] == -9
+    assert process("live") == (0, "['1 lines', 'they say it is bought', '2 lines'] ['a', 'b']\n")
+    assert (tmp_path / "bought").read_text() == "x"

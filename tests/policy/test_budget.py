@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import random
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +26,7 @@ from langgraph_amc.policy import account as account_module
 from langgraph_amc.policy.bounds import MEDIA_TOKENS, chat_request, worst_case
 from langgraph_amc.policy.budget import Budget, BudgetExceededError, Price, UnknownPriceError
 from langgraph_amc.policy.chat import chat_model
+from langgraph_amc.policy.usage import UsageCallback
 from langgraph_amc.trajectories.types import Usage
 from tests.support.openai_server import OpenAIServer
 
@@ -402,6 +405,37 @@ async def test_whoever_holds_a_call_open_does_not_wait_for_himself() -> None:
     assert [type(f) for f in found] == [BudgetExceededError] * 2
 
 
+async def test_a_call_made_below_an_open_stream_does_not_wait_for_it() -> None:
+    model = fake(text="xxxx")
+    need = worst_case(chat_request([HumanMessage(PROMPT)], {"model": "mine", "max_tokens": 50}), Budget()).tokens
+
+    async def in_a_task() -> None:
+        async for _ in model.astream(PROMPT):
+            await asyncio.gather(model.ainvoke(PROMPT))
+
+    def in_a_thread() -> None:
+        for _ in model.stream(PROMPT):
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(contextvars.copy_context().run, model.invoke, PROMPT).result()
+
+    async def behind_another() -> None:
+        async for _ in model.astream(PROMPT):
+            await model.ainvoke("a")
+            await asyncio.gather(model.ainvoke(PROMPT))
+
+    for room in (1.5, 2.5):  # with 2.5 two streams are open, and the child of each waits for the other's
+        for way in (in_a_task, lambda: asyncio.to_thread(in_a_thread)):
+            with Budget(tokens=int(need * room)).open() as account:
+                async with asyncio.timeout(10):
+                    found = await asyncio.gather(way(), way(), return_exceptions=True)
+            assert BudgetExceededError in [type(f) for f in found]
+            assert all(f is None or isinstance(f, BudgetExceededError) for f in found)
+            assert account.spent.tokens <= need * room
+    with Budget(tokens=need + 140).open(), pytest.raises(BudgetExceededError):
+        async with asyncio.timeout(10):
+            await behind_another()
+
+
 async def test_a_cancelled_call_stays_charged_at_its_worst() -> None:
     provider = Provider(random.Random(0), MINE)
     slow = Fake(provider=provider, model="mine", max_tokens=100, delay=30)
@@ -449,6 +483,31 @@ def test_a_call_nobody_ends_is_not_waited_for_forever(monkeypatch: pytest.Monkey
         thread.join()
 
 
+@pytest.mark.filterwarnings("error")
+async def test_a_refusal_warns_of_nothing() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with Budget(calls=0).open():
+            for _ in range(3):
+                with pytest.raises(BudgetExceededError):
+                    await fake().ainvoke(PROMPT)
+        gc.collect()
+    assert [w for w in seen if "never awaited" in str(w.message)] == []
+
+
+def test_an_account_prices_models_as_it_charges_them() -> None:
+    prices = {"openai/mine": Price(2.0, 8.0, cached=1.0), "*": Price(1.0, 1.0)}
+    with Budget(calls=9, prices={"theirs": Price(3.0, 3.0)}).open(), Budget(usd=1, prices=prices).open() as account:
+        assert account.price(["mine"], 100, 10, 40) == pytest.approx((60 * 2 + 40 + 80) / 1e6)
+        assert account.price(["openai/mine"], 0, 10) == pytest.approx(80 / 1e6)
+        assert account.price(["no-table-knows"], 0, 10) == pytest.approx(10 / 1e6)
+        assert account.price(["not-in-a-table", "gpt-4o-mini"], 0, 10) is None
+        counted = UsageCallback(account.price)
+        fake().invoke(PROMPT, {"callbacks": [counted]})
+        fake(model="no-table-knows").invoke(PROMPT, {"callbacks": [counted]})
+    assert counted.usage == account.spent
+
+
 def test_seconds_and_restoring() -> None:
     account = Budget(seconds=10, calls=3).open()
     account.restore(Usage(2, 10, 10, 0.0), seconds=9.0)
@@ -481,6 +540,10 @@ def test_an_answer_from_langchains_cache_costs_nothing() -> None:
         {"calls": True},
         {"seconds": "9"},
         {"prices": {"m": 3}},
+        {"prices": {3: Price(1, 1)}},
+        {"prices": None},
+        {"prices": 5},
+        {"prices": []},
         {"output_tokens": 0},
     ],
 )
@@ -490,6 +553,7 @@ def test_nonsense_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_nonsense_prices_are_refused() -> None:
-    with pytest.raises(ConfigurationError):
-        Price(-1, 2)
+    for wrong in ((-1, 2), (None, 1), (1, None), ("1", 1), (1, 1, -1)):
+        with pytest.raises(ConfigurationError):
+            Price(*wrong)  # type: ignore[arg-type]
     assert Price(1.0, 2.0, cached=0.5).of(100, 10, 40) == pytest.approx((60 + 20 + 20) / 1e6)

@@ -255,6 +255,44 @@ async def test_answers_that_are_thrown_away_are_paid(way: str) -> None:
         assert account.reserved == Usage()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_discarded_answer_of_a_model_no_table_knows(stream: bool) -> None:
+    """Its longest answer is known from the model's own max_tokens only."""
+    with OpenAIServer() as server:
+        server.reply = lambda body, number: EMPTY if number == 1 else f"answer {number}"
+        model = chat_model("openai/mine", api_base=server.base_url, api_key="k", max_tokens=40, coalesce_window=0.02)
+        ways = ("stream", "astream") if stream else ("ainvoke",)
+        with Budget(usd=1.0, prices={"mine": Price(1, 1)}).open() as account:
+            found = await as_particles(3, lambda i: ask(model, ways[i % len(ways)]))
+        assert [type(f).__name__ for f in found if not isinstance(f, AIMessage)] == []
+        assert (account.spent.input_tokens, account.spent.output_tokens) == server.billed
+        assert account.spent.calls == server._choices == 4
+
+
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+async def test_calls_are_the_answers_that_were_asked_for(way: str) -> None:
+    with OpenAIServer() as server:
+        server.reply = lambda body, number: EMPTY
+        model = model_of(server, coalesce_window=0.1, retry=Retry(attempts=50, longest_wait=0.1))
+        with Budget(calls=10).open() as account:
+            found = await as_particles(3, lambda i: ask(model, way))
+        assert [type(f) for f in found] == [BudgetExceededError] * 3
+        assert account.spent.calls == server._choices <= 10
+        assert account.reserved == Usage()
+
+
+@pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream", "astream"])
+async def test_running_out_of_the_budgets_seconds_is_named(way: str) -> None:
+    with OpenAIServer(delay=5.0) as server:
+        model = model_of(server, max_tokens=20, retry=Retry())
+        with Budget(seconds=0.5, tokens=10**6).open() as account, pytest.raises(BudgetExceededError) as refused:
+            await ask(model, way)
+    assert refused.value.limit == "seconds"
+    assert account.exhausted is not None
+    assert account.spent.output_tokens == 20  # it may be billed
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream", "astream"])
 async def test_a_budget_stops_the_retries_of_billed_answers(way: str) -> None:
     price = Price(1.0, 1.0)
@@ -331,6 +369,13 @@ async def test_a_storm_ends_with_an_answer_or_a_typed_error() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ConfigurationError, match="retry=Retry"):
         chat_model(MODEL, max_retries=3)
+    with pytest.raises(ConfigurationError, match="did you mean max_tokens"):
+        chat_model(MODEL, max_token=3)
+    with pytest.raises(ConfigurationError, match="model_kwargs="):
+        chat_model(MODEL, qqqq=3)
+    known = {"seed": 1, "user": "u", "reasoning_effort": "low", "extra_body": {"min_p": 0.1}, "timeout": 5}
+    chat_model(MODEL, **known, model_kwargs={"min_p": 0.1})
+    chat_model("bedrock/some-model", aws_region_name="us-east-1")
     for options in ({"attempts": 0}, {"longest_wait": -1}, {"timeout": "5"}):
         with pytest.raises(ConfigurationError):
             Retry(**options)

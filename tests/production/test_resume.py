@@ -62,6 +62,21 @@ def test_resume_goes_on_where_the_call_would_have(tmp_path: Path) -> None:
     assert len(happened(tmp_path / "world")) == 1
 
 
+def test_a_thread_that_has_moved_on_is_not_resumed(tmp_path: Path) -> None:
+    with serving(latency=0.02) as server:
+        run = broken_off(server.url, tmp_path, server.asked, 6)
+        with SqliteSaver.from_conn_string(str(tmp_path / "app.sqlite")) as saver:
+            app = agent(server.url, tmp_path / "world", saver, journal=tmp_path / "runs.sqlite", seed=SEED)
+            app._amc_app.update_state(CONFIG, {"messages": [("user", "never mind")]}, as_node="tools")
+            for _ in range(2):
+                with pytest.raises(amc.JournalError, match="moved on"):
+                    amc.resume(app, run)
+            state = app.invoke(ASK, CONFIG)
+            assert state.amc.run_id != run, "the same call is a new turn, and the old run is given up"
+        with amc.Journal(tmp_path / "runs.sqlite") as journal:
+            assert {r.id: r.status for r in journal.runs()}[run] == "abandoned"
+
+
 def test_resume_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     with serving(latency=0.02) as server:

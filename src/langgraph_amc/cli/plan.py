@@ -49,13 +49,14 @@ def plan(
     """Estimate runs, calls, tokens and dollars of one task and of all, before anything is spent."""
     from langgraph_amc.evaluate.plan import HIGH, LOW, assumed, from_store
     from langgraph_amc.evaluate.plan import plan as estimate
+    from langgraph_amc.policy.budget import UnknownPriceError
     from langgraph_amc.tasks.loading import load_app, load_tasks
     from langgraph_amc.trajectories.store import TrajectoryStore
 
     load_app(app_name)  # a plan for an app that does not load would be of no use
     taskset = None if tasks is None else load_tasks(tasks)
     own = _price(price)
-    model = model or ("this model" if own is not None else None)
+    named, model = model, model or ("this model" if own is not None else None)
     past = None
     if store is not None:
         if "://" not in store and not Path(store).exists():
@@ -69,17 +70,21 @@ def plan(
         source += "" if store is None else f"; {store} holds too few runs that say what they took"
     runs = past or assumed(_range(calls), output_tokens, taskset, model, own)
     count = 1 if taskset is None else len(taskset)
-    made = estimate(particles, runs, source, tasks=count, cap=max_usd, model=model or "this model: --model")
-    typer.echo(json.dumps(asdict(made)) if as_json else to_text(made))
+    try:
+        made = estimate(particles, runs, source, tasks=count, cap=max_usd)
+    except UnknownPriceError:
+        raise ConfigurationError(f"--max-usd needs a price: {_ask_for_price(named)}") from None
+    typer.echo(json.dumps(asdict(made)) if as_json else to_text(made, named))
 
 
-def to_text(made: Any) -> str:
+def to_text(made: Any, model: str | None = None) -> str:
     """A plan as lines to read."""
     lines = [f"estimate for N = {made.particles} ({made.source})"]
     rows = [("one task", made.per_task)] + ([(f"{made.tasks} tasks", made.total)] if made.tasks > 1 else [])
     for name, e in rows:
         tokens = tuple(a + b for a, b in zip(e.input_tokens, e.output_tokens, strict=True))
-        parts = [_span(e.runs, "runs"), _span(e.calls, "calls"), _span(tokens, "tokens"), _dollars(e.usd)]
+        parts = [_span(e.runs, "runs"), _span(e.calls, "calls"), _span(tokens, "tokens")]
+        parts.append(_dollars(e.usd) if e.usd is not None else f"price unknown ({_ask_for_price(model)})")
         lines.append(f"  {name}: " + ", ".join(parts))
     if made.cap is not None:
         fits = f"N = {made.fits}" if made.fits else "not even N = 1 fits"
@@ -91,8 +96,14 @@ def _span(span: tuple[int, int], unit: str) -> str:
     return f"{span[0]:,} {unit}" if span[0] == span[1] else f"{span[0]:,}–{span[1]:,} {unit}"
 
 
-def _dollars(span: tuple[float, float] | None) -> str:
-    return "price unknown (give --model)" if span is None else f"{_usd(span[0])}–{_usd(span[1]).removeprefix('$')}"
+def _dollars(span: tuple[float, float]) -> str:
+    return f"{_usd(span[0])}–{_usd(span[1]).removeprefix('$')}"
+
+
+def _ask_for_price(model: str | None) -> str:
+    if model is None:
+        return "give --model, or --price IN/OUT"
+    return f"no table knows {model}, give --price IN/OUT in US dollars per million tokens"
 
 
 def _usd(amount: float) -> str:

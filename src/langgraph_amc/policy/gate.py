@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _hush() -> None:
-    """Where a handler refuses an asynchronous call, LangChain drops the coroutines it made for the handlers after it."""
+    """LangChain drops the coroutines it made for the handlers after one that refuses an asynchronous call."""
     warnings.filterwarnings("ignore", "coroutine 'ahandle_event' was never awaited", RuntimeWarning)
 
 

@@ -21,7 +21,7 @@ from langgraph.store.base import PutOp
 
 from langgraph_amc.policy.account import Account
 from langgraph_amc.runtime.engine import Engine
-from langgraph_amc.runtime.journal import RunInUseError
+from langgraph_amc.runtime.journal import JournalError, RunInUseError
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.request import JOURNAL_KEY, RUN_KEY, StreamRequest
 from langgraph_amc.runtime.restoring import Back, bring_back, spent
@@ -56,6 +56,12 @@ async def open_keeper(
         keeper = JournalKeeper(run, engine, root, request.settings.particles)
         if keeper.goes_on_from(head_id):
             return keeper
+        if JOURNAL_KEY in request.config["configurable"]:
+            await engine.call(run.release)
+            raise JournalError(
+                f"run {run.id} cannot be gone on with: thread {thread_id!r} has moved on since (it stood at "
+                f"{run.about['head']}, and stands at {head_id}); delete it with `amc prune --status resumable`"
+            )
         await engine.call(functools.partial(run.finish, "abandoned", {"why": "the thread has moved on since"}))
 
 

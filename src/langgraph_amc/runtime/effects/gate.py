@@ -85,7 +85,7 @@ class Blocking:
         return call()
 
     async def catch_up(self, scope: EffectScope) -> None:
-        scope.worlds.catch_up()
+        scope.worlds.recover()
 
     async def begin(self, scope: EffectScope, key: str, tool: str, arguments: Any) -> Recorded | None:
         return scope.outbox.begin(key, tool, arguments)
@@ -106,7 +106,7 @@ class Awaiting:
         return await call()
 
     async def catch_up(self, scope: EffectScope) -> None:
-        await scope.worlds.acatch_up()
+        await scope.worlds.arecover()
 
     async def begin(self, scope: EffectScope, key: str, tool: str, arguments: Any) -> Recorded | None:
         return await scope.outbox.abegin(key, tool, arguments)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from langgraph_amc.runtime.effects.current import body, inside
@@ -114,24 +114,20 @@ class Worlds:
         self._turn = self._turn or asyncio.Lock()
         async with self._turn:
             behind = self._begin()
-            self._catching = threading.get_ident(), threading.Event()
-            try:
-                for call in self._missed(behind):
-                    _compare(call, await self._arepeat_here(call))
-                self.lost = self.lost and not behind
-            except BaseException:
-                _set_back(behind)
-                raise
-            finally:
-                self._repeating = False
-                _, done = self._catching
-                self._catching = None
-                done.set()
+            with self._others_wait():
+                try:
+                    for call in self._missed(behind):
+                        _compare(call, await self._arepeat_here(call))
+                    self.lost = self.lost and not behind
+                except BaseException:
+                    _set_back(behind)
+                    raise
 
     def recover(self) -> None:
-        """Make what a journal's log leads to, also the objects of sessions that nobody has asked for since."""
-        if self.lost and not self._behind():
-            with self._lock:
+        """`catch_up`, also with objects of sessions that nobody has asked for since a journal brought the log back."""
+        self._wait_for_loop()
+        with self._lock:
+            if self.lost and not self._behind():
                 self._repeating = True
                 try:
                     self._found([(call, self._repeat_here(call)) for call in self.calls])
@@ -141,12 +137,13 @@ class Worlds:
 
     async def arecover(self) -> None:
         """`recover` on an event loop."""
-        if self.lost and not self._behind():
-            self._repeating = True
-            try:
-                self._found([(call, await self._arepeat_here(call)) for call in self.calls])
-            finally:
-                self._repeating = False
+        if self.lost:
+            self._turn = self._turn or asyncio.Lock()
+            async with self._turn:
+                if self.lost and not self._behind():
+                    self._repeating = True
+                    with self._others_wait():
+                        self._found([(call, await self._arepeat_here(call)) for call in self.calls])
         await self.acatch_up()
 
     # -- inside ----------------------------------------------------------------------------------
@@ -164,6 +161,18 @@ class Worlds:
             _set_back(worlds)
             raise
         self.lost = False
+
+    @contextmanager
+    def _others_wait(self) -> Iterator[None]:
+        """While the event loop repeats calls, threads that ask for an object wait."""
+        done = threading.Event()
+        self._catching = threading.get_ident(), done
+        try:
+            yield
+        finally:
+            self._repeating = False
+            self._catching = None
+            done.set()
 
     def _first(self, session: Session[Any], *, direct: bool) -> World:
         if self._repeating:
