@@ -110,10 +110,10 @@ def test_answers_of_every_kind_get_through(kind: str, make: Any, answer: Any) ->
 def test_two_questions_of_one_effect_are_two(kind: str, make: Any) -> None:
     done: list[Any] = []
     app = app_of(kind, make(done), (70,), InMemorySaver())
-    for n, answer in enumerate(["a", "b"]):
-        result = app.invoke(ASK, THREAD) if n == 0 else result
+    result = app.invoke(ASK, THREAD)
+    for question, answer in [("refund", "a"), ("sure about", "b")]:
         (asked,) = result["__interrupt__"]
-        assert list(asked.value) == [["refund", "sure about"][n]]
+        assert list(asked.value) == [question]
         result = app.invoke(Command(resume={asked.id: answer}), THREAD)
     assert done == [(70, "a", "b")]
     assert "__interrupt__" not in result
@@ -129,7 +129,7 @@ def test_parallel_effects_that_ask(kind: str, make: Any, resample: Any) -> None:
     assert sorted(done) == [(1, "yes", "-"), (3, "yes", "-"), (20, "yes", "yes")]
 
 
-SCRIPT = '''
+SCRIPT = """
 import sys
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
@@ -144,7 +144,7 @@ with SqliteSaver.from_conn_string(folder + "/saver.sqlite") as saver:
     app = app_of(kind, {"asking": asking, "through": through_a_graph}[make](Done()), (7,), saver, **settings)
     result = app.invoke(Command(resume=answer) if answer else ASK, THREAD)
     print([list(i.value) for i in result.get("__interrupt__", ())], result["messages"][-1].content)
-'''
+"""
 
 
 @pytest.mark.parametrize("journal", [False, True])

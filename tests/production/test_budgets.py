@@ -85,3 +85,10 @@ async def test_an_effect_is_not_done_for_a_run_that_cannot_go_on(tmp_path: Path)
     assert len(happened(tmp_path / "world")) == 1
     assert state.amc.winner.trajectory.status == "truncated"
     assert "ordered" in texts(state)[-1]
+
+
+async def test_the_record_knows_the_price_that_the_budget_gave(tmp_path: Path) -> None:
+    with serving() as server:
+        budget = amc.Budget(usd=1.0, output_tokens=50, prices={"*": amc.Price(input=1.0, output=2.0)})
+        run = (await agent(server.url, tmp_path / "world", effects=PURE, budget=budget).ainvoke(ASK)).amc
+    assert run.usage.cost == pytest.approx((run.usage.input_tokens + 2 * run.usage.output_tokens) / 1e6)

@@ -14,7 +14,7 @@ from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import var_child_runnable_config
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.policy.usage import UsageCallback
+from langgraph_amc.policy.usage import Pricing, UsageCallback
 from langgraph_amc.trajectories.types import Usage
 
 
@@ -106,8 +106,8 @@ class ModelCalls(UsageCallback):
     ignore_retry = True
     ignore_custom_event = True
 
-    def __init__(self, nodes: frozenset[str] = frozenset()) -> None:
-        super().__init__()
+    def __init__(self, nodes: frozenset[str] = frozenset(), price: Pricing | None = None) -> None:
+        super().__init__(price)
         self.nodes = nodes
         self.paths: frozenset[tuple[str, ...]] = frozenset()
         """Paths of the nodes that have called a model, those inside subgraphs included."""

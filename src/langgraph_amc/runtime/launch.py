@@ -67,7 +67,8 @@ class Launch:
 
     def calls(self, nodes: frozenset[str] = frozenset()) -> ModelCalls:
         """The handler of one particle's model calls; ``nodes``: those known to call one."""
-        return (ModelCalls if self.keeper is None else RecordedCalls)(nodes)
+        kind = ModelCalls if self.keeper is None else RecordedCalls
+        return kind(nodes, None if self.account is None else self.account.price)
 
     def first_record(self, state: Any) -> Record:
         """The record of a run that has only its first state."""

@@ -16,7 +16,6 @@ from langgraph_amc.runtime.sharing import cached_by_model, sharing_warnings
 from langgraph_amc.smc import Event, Final, Resampled, Scored, Weighted, never
 from langgraph_amc.trajectories.types import Trajectory, Usage
 
-
 PREVIOUS = "__previous__"
 """A channel of functional workflows only."""
 
