@@ -35,12 +35,16 @@ def ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def conversation(task: CraftingTask) -> list[dict[str, str]]:
-    """A system line, then every recipe tried at once: real prompts, actions and observations."""
+    """A system line, then every recipe tried at once: real prompts, actions and observations.
+
+    One thing is fetched once: nobody piles up more than tasks ask for, and the policy has no word for that.
+    """
     env = CraftingEnv()
     messages = [{"role": "system", "content": "craft"}, {"role": "user", "content": env.reset(task)}]
+    item, amount = task.supply[0]
     for recipe in task.recipes:
-        item, amount = task.supply[0]
-        for action in (f"get {amount} {item}", recipe.text, "inventory"):
+        fetched = recipe is not task.recipes[0]
+        for action in (*(() if fetched else (f"get {amount} {item}",)), recipe.text, "inventory"):
             if not env.done:
                 messages.append({"role": "assistant", "content": f"Thought: r1 {recipe.output}\nAction: {action}"})
                 messages.append({"role": "user", "content": env.step(action)[0]})

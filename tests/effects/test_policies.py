@@ -75,7 +75,7 @@ def test_read_effects() -> None:
     assert (rules.active, rules.unmatched, rules.unclassified(app)) == (True, (), ["other"])
     with_default = fx.read_effects({"send": "commit", "*": "deny"}, app)
     assert with_default is not None
-    assert (with_default.unclassified(app), with_default.of_tool(made("other"))) == (["other"], "deny")
+    assert (with_default.unclassified(app), with_default.of_tool(made("other"))) == ([], "deny")
     everything = fx.read_effects("commit", app)
     assert everything is not None
     assert (everything.active, everything.unclassified(app)) == (True, [])

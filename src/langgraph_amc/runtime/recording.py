@@ -150,6 +150,8 @@ def _why_no_check(population: AppPopulation) -> str:
     paths: set[tuple[str, ...]] = set().union(*(p.calls.paths for p in population.born))
     if not any(p.calls.nodes for p in population.born):
         return "no model was called through LangChain, so name the node before which to compare: boundary='…'"
+    if not paths:  # it has ended in an earlier process
+        return "runs called the model too few times for the schedule, or in a subgraph: name the point, boundary='…'"
     # the tasks of a functional workflow look like subgraphs, and are none
     inside = sorted("/".join(path) for path in paths if len(path) > 1 and PREVIOUS not in launch.app.channels)
     if inside and not any(len(path) == 1 for path in paths):

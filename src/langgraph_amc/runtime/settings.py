@@ -145,12 +145,9 @@ def _effects(spec: Mapping[str, Policy] | Policy | None, app: Any, particles: in
     if rules is None:
         return None
     if particles > 1 and (unknown := rules.unclassified()):
-        fate = (
-            "run in every particle" if rules.default in (None, "pure") else f"follow effects={{'*': {rules.default!r}}}"
-        )
         warnings.warn(
-            f"nothing is known of the side effects of {', '.join(unknown)}: these tools {fate}; say what they do with "
-            f"wrap(effects={{{unknown[0]!r}: 'pure'}}) (or 'commit', 'stateful', 'deny')",
+            f"nothing is known of the side effects of {', '.join(unknown)}: these tools run in every particle; say what "
+            f"they do with wrap(effects={{{unknown[0]!r}: 'pure'}}) (or 'commit', 'stateful', 'deny'; '*' for the rest)",
             stacklevel=4,
         )
     return rules if rules.active else None

@@ -96,9 +96,9 @@ class EffectRules:
         return self._first(name, declared, lambda: None)[0]
 
     def unclassified(self, app: Any = None) -> list[str]:
-        """Names of the tools about which nothing was said, sorted; they follow the default."""
+        """Names of the tools about which nothing was said, not even a default, sorted."""
         tools = self.tools if app is None else discover(app).tools
-        return sorted(name for name, tool in tools.items() if self.classify(tool)[1] in ("default", "none"))
+        return sorted(name for name, tool in tools.items() if self.classify(tool)[1] == "none")
 
     def _first(self, name: str, declared: Policy | None, hint: Callable[[], Policy | None]) -> tuple[Policy, Source]:
         if self.everything is not None:
