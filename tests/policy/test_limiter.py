@@ -171,6 +171,12 @@ async def test_models_on_one_key_share_their_limits_over_the_wire() -> None:
         assert server.most_running > 2
 
 
+def test_limits_hold_from_the_moment_a_model_states_them() -> None:
+    where: dict[str, Any] = {"api_base": "http://127.0.0.1:9", "api_key": "stated"}
+    chat_model("openai/gpt-4o-mini", limits=Limits(concurrency=2), **where)
+    assert limiter_for("openai", where["api_base"], "stated").limits.concurrency == 2
+
+
 async def _all(model: Any, count: int) -> None:
     await asyncio.gather(*[model.ainvoke(f"a{i}") for i in range(count)])
 

@@ -76,6 +76,13 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
     retry: Retry = Retry()
     accept_truncated: bool = False
 
+    def model_post_init(self, context: Any) -> None:
+        super().model_post_init(context)
+        if any(limit is not None for limit in self.limits):
+            _, params = self._create_message_dicts([], None)
+            if not _is_local(params):
+                self._sending([], params)  # states the limits, before another model on the same key asks
+
     def completion_with_retry(self, run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any) -> Any:
         messages = kwargs.pop("messages")
         if _is_local(kwargs):

@@ -146,8 +146,8 @@ def _effects(spec: Mapping[str, Policy] | Policy | None, app: Any, particles: in
         return None
     if particles > 1 and (unknown := rules.unclassified()):
         warnings.warn(
-            f"nothing is known of the side effects of {', '.join(unknown)}: these tools run in every particle; say what "
-            f"they do with wrap(effects={{{unknown[0]!r}: 'pure'}}) (or 'commit', 'stateful', 'deny'; '*' for the rest)",
+            f"nothing is known of the side effects of {', '.join(unknown)}: they run in every particle; say what "
+            f"they do with wrap(effects={{{unknown[0]!r}: 'pure'}}) (or 'commit', 'stateful', 'deny'; '*': the rest)",
             stacklevel=4,
         )
     return rules if rules.active else None
