@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
 from langgraph_amc.errors import ConfigurationError
@@ -72,7 +72,7 @@ def chat_request(
     messages: Sequence[BaseMessage | Mapping[str, Any]], params: Mapping[str, Any], *names: Any
 ) -> Request:
     """The request of a chat model call with these messages and invocation parameters."""
-    tokens = CALL_TOKENS + sum(MESSAGE_TOKENS + _message_tokens(message) for message in messages)
+    tokens = CALL_TOKENS + MESSAGE_TOKENS * len(messages) + sum(map(_message_tokens, messages))
     return _request(tokens, params, names)
 
 
@@ -145,6 +145,10 @@ def _request(tokens: int, params: Mapping[str, Any], names: Sequence[Any]) -> Re
 
 
 def _message_tokens(message: BaseMessage | Mapping[str, Any]) -> int:
+    if isinstance(message, HumanMessage | SystemMessage):
+        content = message.content
+        if type(content) is str and not message.additional_kwargs and message.name is None:
+            return len(content) if content.isascii() else len(content.encode(errors="replace"))
     if isinstance(message, Mapping):
         rest = {key: value for key, value in message.items() if key != "content"}
         return _bytes(rest) + _content_tokens(message.get("content"))

@@ -111,5 +111,16 @@ class MessageFreezer:
         return messages
 
 
+def freeze_write(value: Any) -> Cell:
+    """A cell for what a node wrote; long lists message by message, as the channel has them too."""
+    if is_message_list(value) and len(value) > SEVERAL:
+        return MessageList(tuple([freeze(message) for message in value]))
+    return freeze(value)
+
+
+SEVERAL = 8
+"""Fewer messages are frozen faster in one."""
+
+
 def is_message_list(value: Any) -> bool:
     return type(value) is list and bool(value) and all(isinstance(m, BaseMessage) for m in value)

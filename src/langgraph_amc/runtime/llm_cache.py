@@ -290,10 +290,15 @@ def _replayed(prompt: str) -> list[Generation] | None:
     return found
 
 
+LAST = 16
+"""Messages that tell a question: its last ones, and how many there are."""
+
+
 def content_digest(asked: str | Sequence[BaseMessage]) -> bytes:
     """16 bytes that stand for what was said, whatever ids and metadata the messages have."""
-    parts = [asked] if isinstance(asked, str) else [part for message in asked for part in _said(message)]
-    return _digest(parts)
+    if isinstance(asked, str):
+        return _digest([asked])
+    return _digest([str(len(asked)), *(part for message in asked[-LAST:] for part in _said(message))])
 
 
 def _said(message: BaseMessage) -> Iterator[str]:
@@ -315,11 +320,9 @@ def _prompt_digest(prompt: str) -> bytes:
     """`content_digest` of the messages that LangChain has written as a prompt, or of a plain model's text."""
     try:
         written = [message["kwargs"] for message in json.loads(prompt)]
-        parts = [
-            part
-            for m in written
-            for part in _parts(m["type"], m["content"], m.get("tool_calls") or [], m.get("tool_call_id"))
-        ]
+        parts = [str(len(written))]
+        for m in written[-LAST:]:
+            parts += _parts(m["type"], m["content"], m.get("tool_calls") or [], m.get("tool_call_id"))
     except (ValueError, KeyError, TypeError):  # any text, and a message may hold what JSON cannot
         return content_digest(prompt)
     return _digest(parts)

@@ -32,6 +32,7 @@ from langgraph_amc.runtime.cells import (
     MessageList,
     Shared,
     freeze,
+    freeze_write,
     is_message_list,
 )
 from langgraph_amc.runtime.nodes import Key, Log, Node, Write, Writes, chain, ordered
@@ -242,7 +243,7 @@ class ParticleSaver(BaseCheckpointSaver):
             slot = (task_id, WRITES_IDX_MAP.get(channel, index))
             if slot[1] >= 0 and slot in target:
                 continue
-            target[slot] = Write(task_id, channel, freeze(value), task_path, slot[1])
+            target[slot] = Write(task_id, channel, freeze_write(value), task_path, slot[1])
             touched.update(id(v) for v in value) if isinstance(value, list) else touched.add(id(value))
 
     async def aput(

@@ -150,7 +150,7 @@ class Journal:
                 found.key,
                 int(found.seed),
                 json.loads(found.about),
-                serde.loads_typed((found.input_type, bytes(found.input))),
+                serde.loads_typed((found.input_type, bytes(found.input))) if taken_over else input,
                 taken_over,
                 hold,
             )

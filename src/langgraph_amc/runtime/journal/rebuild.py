@@ -11,7 +11,7 @@ from langgraph.types import Send
 
 from langgraph_amc.runtime.cells import Cell, MessageList, Packed, freeze
 from langgraph_amc.runtime.journal.coding import unpack
-from langgraph_amc.runtime.journal.tree import LIST, SEND, SENDS, Stand, Stored, Tree
+from langgraph_amc.runtime.journal.tree import INPUT, LIST, SEND, SENDS, Stand, Stored, Tree
 from langgraph_amc.runtime.nodes import Log, Node, Write, Writes
 from langgraph_amc.runtime.saver import ParticleSaver
 
@@ -25,10 +25,15 @@ class Rebuilt:
 
 
 def rebuild(
-    rows: Iterable[Any], states: Mapping[str, bytes], blank: Callable[[], ParticleSaver], serde: SerializerProtocol
+    rows: Iterable[Any],
+    states: Mapping[str, bytes],
+    input: Any,
+    blank: Callable[[], ParticleSaver],
+    serde: SerializerProtocol,
 ) -> Rebuilt:
     """Savers from node rows in the order of their numbers and the savers' own states; ``blank`` makes empty ones."""
     builder = _Builder(serde)
+    builder.cells[INPUT] = freeze(input)
     for row in rows:
         builder.add(row.no, serde.loads_typed((row.type, bytes(row.body))), row.edge)
     tree = builder.tree
@@ -108,8 +113,10 @@ class _Builder:
 
     def _own_writes(self, rows: Iterable[Sequence[Any]]) -> Writes:
         return {
-            (task_id, index): Write(task_id, channel, self._known(number), path, index)
-            for task_id, channel, path, index, number in rows
+            (task_id, index): Write(
+                task_id, channel, freeze(value) if number is None else self._known(number), path, index
+            )
+            for task_id, channel, path, index, value, number in rows
         }
 
     def _load_writes(self, packed: bytes) -> Writes:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_amc.runtime.cells import Packed, freeze
 from langgraph_amc.runtime.journal.answers import JournaledAnswers
 from langgraph_amc.runtime.journal.coding import to_json
 from langgraph_amc.runtime.journal.effects import JournalOutbox
@@ -89,6 +90,7 @@ class RunJournal:
         self._rows, self._writer, self._serde, self._keep, self._closed = rows, writer, serde, keep, closed
         self._lock = threading.Lock()
         self._tree, self._transcripts = Tree(), Transcripts()
+        self._tree.input = _as_frozen(self.input)
         self._pruned: dict[str, ParticleRecord] = {}
         self._passed: dict[str, int] = {}
         self._buried: set[str] = set()
@@ -140,13 +142,14 @@ class RunJournal:
             states = {row.name: bytes(row.saver) for row in rows if row.saver is not None}
             made = blank or functools.partial(ParticleSaver, base)
             try:
-                rebuilt = rebuild(self._rows.nodes(), states, made, serde or made().serde)
+                rebuilt = rebuild(self._rows.nodes(), states, self.input, made, serde or made().serde)
             except (LookupError, TypeError, ValueError) as error:
                 raise JournalError(
                     f"the particles of run {self.id} cannot be read ({type(error).__name__}: {error}): give the app "
                     "the serialiser that it had, or delete the run with `amc prune`"
                 ) from error
             self._tree = rebuilt.tree
+            self._tree.input = _as_frozen(self.input)
             segments = self._transcripts.load(rows, steps)
             self._ready = True
         particles = {
@@ -257,6 +260,11 @@ class RunJournal:
 
     def _output(self, row: Any) -> Any:
         return None if row.output is None else self._serde.loads_typed((row.output_type, bytes(row.output)))
+
+
+def _as_frozen(input: Any) -> bytes | None:
+    cell = freeze(input)
+    return cell.data if isinstance(cell, Packed) else None
 
 
 def drop(no: int) -> list[Change]:

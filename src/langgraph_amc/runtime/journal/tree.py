@@ -22,6 +22,12 @@ from langgraph_amc.runtime.nodes import Log, Node, Write
 from langgraph_amc.runtime.saver import ParticleSaver
 
 VALUE, LIST, SEND, SENDS = 0, 1, 2, 3
+TASKS = "__pregel_tasks"
+"""LangGraph's channel of Send packets."""
+BIG = 4000
+"""Bytes from which it is worth looking whether a written value is stored already."""
+INPUT = -1
+"""Number of the value that is the run's input."""
 NodeRow = tuple[int, str, bytes, None]
 """(number, form and bytes of the body, no edge of its own: the body holds it)"""
 EdgeRow = tuple[int, bytes]
@@ -59,6 +65,8 @@ class Tree:
         self.cells: dict[int, tuple[Cell, int]] = {}
         self.equal: dict[bytes, tuple[int, int]] = {}
         """By content: number of the value, and identity of the node whose row holds it."""
+        self.input: bytes | None = None
+        """The run's input as a particle has it, which is stored with the run."""
         self.next_node = self.next_cell = 0
         self.stands: dict[str, Stand] = {}
 
@@ -152,9 +160,7 @@ class Tree:
         parent = {} if node.parent is None else node.parent.values
         cells: list[list[Any]] = []
         values = {name: self._cell(cell, parent.get(name), cells, stored) for name, cell in node.values.items()}
-        writes = [
-            [w.task_id, w.channel, w.task_path, w.index, self._cell(w.cell, None, cells, stored)] for w in stored.edge
-        ]
+        writes = [[w.task_id, w.channel, w.task_path, w.index, *self._written(w, cells, stored)] for w in stored.edge]
         body = [
             *node.key,
             node.id,
@@ -177,7 +183,9 @@ class Tree:
         if (known := self.cells.get(id(cell))) is not None:
             return known[1]
         equal = self.equal.get(cell.data) if isinstance(cell, Packed) else None
-        if equal is not None:
+        if isinstance(cell, Packed) and cell.data == self.input:
+            number = INPUT
+        elif equal is not None:
             number, lender = equal
             if lender != id(stored.node):
                 stored.lenders.add(lender)
@@ -190,6 +198,17 @@ class Tree:
         self.cells[id(cell)] = (cell, number)
         stored.cells.append(id(cell))
         return number
+
+    def _written(self, write: Write, rows: list[list[Any]], stored: Stored) -> tuple[Any, int | None]:
+        """A written value as it is, or the number of one that others may have too, or that takes a form of its own."""
+        cell = write.cell
+        if (
+            isinstance(cell, MessageList)
+            or write.channel == TASKS
+            or (isinstance(cell, Packed) and len(cell.data) > BIG)
+        ):
+            return None, self._cell(cell, None, rows, stored)
+        return cell.thaw(), None
 
     def _entry(self, cell: Cell, base: Cell | None, rows: list[list[Any]], stored: Stored) -> list[Any]:
         if isinstance(cell, MessageList):
