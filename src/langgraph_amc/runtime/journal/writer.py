@@ -25,8 +25,11 @@ Change = tuple[str, tuple[Any, ...]]
 LINGER = 0.05
 """Seconds to wait for more where nobody waits for the disk."""
 SHARE = 20
-"""Where what waits should not be lost, the wait for more is so many times as long as the last transaction took: a
-process that is busy computing is not slowed down by commits, one that waits for models has its answers safe at once."""
+"""Where what waits should not be lost, the wait for more is only so many times as long as the last transaction took,
+unless the process is busy."""
+BUSY = 0.5
+"""Share of a core from which a process counts as computing, not as waiting for models: commits would slow it down,
+and what it has computed is soon computed again."""
 PATIENCE = 60.0
 """Seconds after which a database that is locked is tried no more."""
 
@@ -57,6 +60,8 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._connection: sa.Connection | None = None
         self._took = 0.0
+        self._since = time.monotonic(), time.process_time()
+        """When the last transaction ended, by the clock and in CPU time."""
         self.transactions = 0
 
     @property
@@ -134,6 +139,7 @@ class Writer:
                     began = time.monotonic()
                     self._transaction(partial(self._write, changes))
                     self._took = time.monotonic() - began
+                    self._since = time.monotonic(), time.process_time()
                 if time.monotonic() >= due:
                     self._transaction(self._beat)
                     due = time.monotonic() + self._every
@@ -150,12 +156,17 @@ class Writer:
                 if not self._work.wait(max(0.0, due - time.monotonic())) and time.monotonic() >= due:
                     break
             if not self._urgent and not self._closing and self._queue:
-                self._work.wait(min(LINGER, SHARE * self._took) if self._soon else LINGER)
+                self._work.wait(self._gathering() if self._soon else LINGER)
             self._idle = self._urgent = self._soon = False
             if self._closing and self._put == self._done:
                 return None
             changes, self._queue = self._queue, []
             return changes, self._put
+
+    def _gathering(self) -> float:
+        """Seconds to wait for more where what waits should be safe soon."""
+        wall, cpu = time.monotonic() - self._since[0], time.process_time() - self._since[1]
+        return LINGER if cpu > BUSY * wall else min(LINGER, SHARE * self._took)
 
     def _land(self, ticket: int, error: Exception | None) -> None:
         with self._work:
