@@ -301,8 +301,18 @@ def test_rewards_inside_are_counted_once() -> None:
 # -- nothing is left behind --------------------------------------------------------------------------------
 
 
+_before: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def threads_of_other_tests() -> None:
+    _before.clear()
+    _before.update(threading.enumerate())
+
+
 def particle_threads() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name.startswith(("amc-particle", "ThreadPoolExecutor"))]
+    new = [t for t in threading.enumerate() if t not in _before]
+    return [t for t in new if t.name.startswith(("amc-particle", "ThreadPoolExecutor"))]
 
 
 def assert_ended(roots: Roots) -> None:
