@@ -89,7 +89,9 @@ def path_of(namespace: str) -> tuple[str, ...]:
     return tuple(part.split(":")[0] for part in namespace.split("|") if part and not part.isdigit())
 
 
-SERVER_STATE = ("previous_response_id", "use_previous_response_id", "conversation", "conversation_id", "container")
+SERVER_STATE = frozenset(
+    ("previous_response_id", "use_previous_response_id", "conversation", "conversation_id", "container")
+)
 """Arguments by which models continue what a provider keeps: responses, conversations, sandboxes."""
 
 
@@ -146,8 +148,9 @@ class ModelCalls(UsageCallback):
         if thread := innermost.get("thread_id"):
             self.threads.setdefault(str(thread), str(metadata.get("langgraph_node", "")))
         parameters = kwargs.get("invocation_params") or {}
-        nested = (parameters.get(name) or {} for name in ("model_kwargs", "extra_body"))
-        self.server_state |= {name for given in (parameters, *nested) for name in SERVER_STATE if given.get(name)}
+        for given in (parameters, parameters.get("model_kwargs"), parameters.get("extra_body")):
+            if given and not SERVER_STATE.isdisjoint(given):
+                self.server_state |= {name for name in SERVER_STATE if given.get(name)}
         self.parameters = {k: parameters[k] for k in ("temperature", "seed", "model") if k in parameters}
 
 

@@ -113,7 +113,7 @@ class MessageFreezer:
 
 def freeze_write(value: Any) -> Cell:
     """A cell for what a node wrote; long lists message by message, as the channel has them too."""
-    if is_message_list(value) and len(value) > SEVERAL:
+    if type(value) is list and len(value) > SEVERAL and is_message_list(value):
         return MessageList(tuple([freeze(message) for message in value]))
     return freeze(value)
 
