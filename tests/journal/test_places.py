@@ -63,9 +63,8 @@ def test_another_database_stays_as_it_is(tmp_path: Path) -> None:
         Journal(tmp_path / "text", create=False)
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_database_without_a_journal_gets_none(url: str) -> None:
-    if url.startswith("sqlite"):
-        pytest.skip("a file, see above")
     with pytest.raises(JournalError, match="holds no journal"):
         Journal(url, create=False)
     with Journal(url) as made, Journal(url, create=False) as found:

@@ -1,4 +1,4 @@
-"""Which segments of particles are shown when: settled ones, or those of the best for now."""
+"""Which segments of particles are shown when: settled ones, or those of the one that is best valued."""
 
 from __future__ import annotations
 
