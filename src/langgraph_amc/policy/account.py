@@ -40,6 +40,8 @@ _waiting: dict[Owner, tuple[UUID, ...]] = {}
 _refused: deque[UUID] = deque(maxlen=1000)
 """Calls that were refused last: LangChain may ask the other handler about them once more."""
 _SUMS: tuple[Limit, ...] = ("usd", "tokens", "calls")
+_SURELY = 1 - 1e-6
+"""Share of a limit below which a sum that has drifted is as good as an exact one."""
 
 
 @dataclass(slots=True)
@@ -50,6 +52,30 @@ class _Call:
     request: Request
     owner: Owner
     farewell: Callable[[Any], None] | None = None
+
+
+class _Open(dict[UUID, _Call]):
+    """Calls on their way, with about what their worst cases add up to: floats drift, `math.fsum` does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.about = dict.fromkeys(_SUMS, 0.0)
+
+    def __setitem__(self, run_id: UUID, call: _Call) -> None:
+        self.take(run_id)
+        super().__setitem__(run_id, call)
+        self._count(call, 1)
+
+    def take(self, run_id: UUID) -> _Call | None:
+        """Remove a call."""
+        call = self.pop(run_id, None)
+        if call is not None:
+            self._count(call, -1)
+        return call
+
+    def _count(self, call: _Call, sign: int) -> None:
+        for limit in _SUMS:
+            self.about[limit] = self.about[limit] + sign * amount(call.worst, limit) if self else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +111,7 @@ class Account:
         self._clock = clock
         self._opened = clock()
         self._booked = Usage()
-        self._calls: dict[UUID, _Call] = {}
+        self._calls = _Open()
         self._lost: dict[UUID, Usage] = {}
         self._lost_calls: dict[UUID, _Call] = {}
         self._entered: list[AbstractContextManager[Account]] = []
@@ -307,6 +333,8 @@ class Account:
             allowed = self.budget.allowed(limit)
             if allowed is None:
                 continue
+            if not self._lost and self._about(limit) + amount(asked, limit) <= allowed * _SURELY:
+                continue
             held = [
                 call.worst
                 for run_id, call in self._calls.items()
@@ -316,6 +344,9 @@ class Account:
             if math.fsum(amount(usage, limit) for usage in (*spent, *held, asked)) > allowed:
                 return limit
         return None
+
+    def _about(self, limit: Limit) -> float:
+        return amount(self._booked, limit) + self._calls.about[limit]
 
     def _refuse(self, ask: _Ask, account: Account, worst: Usage, limit: Limit) -> None:
         allowed = account.budget.allowed(limit) or 0.0
@@ -333,7 +364,7 @@ class Account:
         """A call that will not be made; accounts around may have been asked before this one."""
         _refused.append(run_id)
         for account in self.chain:
-            account._calls.pop(run_id, None)
+            account._calls.take(run_id)
         _bell.ring()
 
     def _worst(self, request: Request) -> list[Usage]:
@@ -363,7 +394,7 @@ class Account:
 
     def _end(self, run_id: UUID) -> _Call | None:
         """Take a call off the books, even one that was given up for lost."""
-        call = self._calls.pop(run_id, None) or self._lost_calls.pop(run_id, None)
+        call = self._calls.take(run_id) or self._lost_calls.pop(run_id, None)
         self._lost.pop(run_id, None)
         if call is not None and call.farewell is not None and isinstance(call.owner, asyncio.Task):
             call.owner.remove_done_callback(call.farewell)
@@ -375,7 +406,7 @@ class Account:
         def on_done(_: Any) -> None:
             with _lock:
                 for account in self.chain:
-                    if (call := account._calls.pop(run_id, None)) is not None:
+                    if (call := account._calls.take(run_id)) is not None:
                         account._lost_calls[run_id] = call
                         account._lost[run_id] = call.worst
             _bell.ring()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
 from langgraph_amc.errors import ConfigurationError
@@ -145,18 +145,17 @@ def _request(tokens: int, params: Mapping[str, Any], names: Sequence[Any]) -> Re
 
 
 def _message_tokens(message: BaseMessage | Mapping[str, Any]) -> int:
-    if isinstance(message, HumanMessage | SystemMessage):
-        content = message.content
-        if type(content) is str and not message.additional_kwargs and message.name is None:
-            return len(content) if content.isascii() else len(content.encode(errors="replace"))
-    if isinstance(message, Mapping):
+    if not isinstance(message, BaseMessage):
         rest = {key: value for key, value in message.items() if key != "content"}
         return _bytes(rest) + _content_tokens(message.get("content"))
-    tokens = _content_tokens(message.content) + len((message.name or "").encode())
+    tokens = _content_tokens(message.content)
+    if message.name is not None:
+        tokens += _text_tokens(message.name)
     if message.additional_kwargs:
         tokens += _bytes(message.additional_kwargs)
-    if isinstance(message, AIMessage) and message.tool_calls:
-        tokens += _bytes(message.tool_calls)
+    if isinstance(message, AIMessage):
+        if message.tool_calls:
+            tokens += _bytes(message.tool_calls)
     elif isinstance(message, ToolMessage):
         tokens += _bytes(message.tool_call_id)
     return tokens
@@ -164,8 +163,12 @@ def _message_tokens(message: BaseMessage | Mapping[str, Any]) -> int:
 
 def _content_tokens(content: Any) -> int:
     if isinstance(content, str):
-        return len(content.encode(errors="replace"))
+        return _text_tokens(content)
     return sum(map(_block_tokens, content if isinstance(content, list) else [content]))
+
+
+def _text_tokens(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def _block_tokens(block: Any) -> int:
@@ -174,7 +177,7 @@ def _block_tokens(block: Any) -> int:
 
 
 def _bytes(value: Any) -> int:
-    return len(repr(value).encode(errors="replace"))  # at least as long as JSON but for true, false and null
+    return _text_tokens(repr(value))  # at least as long as JSON but for true, false and null
 
 
 def _longest_answer(request: Request, budget: Budget) -> int | None:
@@ -193,6 +196,8 @@ def _longest_answer(request: Request, budget: Budget) -> int | None:
 
 def own_price(request: Request, budget: Budget) -> Price | None:
     """The price that the budget gives for this model: under its name, else under ``"*"`` where no table knows it."""
+    if not budget.prices:
+        return None
     named = budget.price(request.names)
     if named is not None or request.local or any(_listed(name, request) for name in request.names):
         return named

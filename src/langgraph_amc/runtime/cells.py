@@ -112,14 +112,8 @@ class MessageFreezer:
 
 
 def freeze_write(value: Any) -> Cell:
-    """A cell for what a node wrote; long lists message by message, as the channel has them too."""
-    if type(value) is list and len(value) > SEVERAL and is_message_list(value):
-        return MessageList(tuple([freeze(message) for message in value]))
-    return freeze(value)
-
-
-SEVERAL = 8
-"""Fewer messages are frozen faster in one."""
+    """A cell for what a node wrote; lists of messages message by message, as the channel has them too."""
+    return MessageList(tuple([freeze(message) for message in value])) if is_message_list(value) else freeze(value)
 
 
 def is_message_list(value: Any) -> bool:

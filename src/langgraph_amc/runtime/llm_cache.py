@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from langchain_core.caches import BaseCache
@@ -27,6 +27,7 @@ from langchain_core.outputs import Generation, LLMResult
 from langgraph_amc.context import ParticleContext, current_boundary, current_particle
 from langgraph_amc.runtime.boundaries import ModelCalls
 
+T = TypeVar("T")
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
@@ -290,39 +291,46 @@ def _replayed(prompt: str) -> list[Generation] | None:
     return found
 
 
-LAST = 16
-"""Messages that tell a question: its last ones, and how many there are."""
+FIRST, LAST = 1, 4
+"""Messages that tell a question: these, and how many there are and how long."""
 
 
 def content_digest(asked: str | Sequence[BaseMessage]) -> bytes:
     """16 bytes that stand for what was said, whatever ids and metadata the messages have."""
     if isinstance(asked, str):
         return _digest([asked])
-    return _digest([str(len(asked)), *(part for message in asked[-LAST:] for part in _said(message))])
+    parts = _size([message.content for message in asked])
+    for message in _telling(asked):
+        calls = message.tool_calls if isinstance(message, AIMessage) else ()
+        answers = message.tool_call_id if isinstance(message, ToolMessage) else None
+        _say(parts, message.type, message.content, calls, answers)
+    return _digest(parts)
 
 
-def _said(message: BaseMessage) -> Iterator[str]:
-    calls = message.tool_calls if isinstance(message, AIMessage) else []
-    answers = message.tool_call_id if isinstance(message, ToolMessage) else None
-    return _parts(message.type, message.content, calls, answers)
+def _telling(asked: Sequence[T]) -> Sequence[T]:
+    return asked if len(asked) <= FIRST + LAST else [*asked[:FIRST], *asked[-LAST:]]
 
 
-def _parts(kind: str, content: Any, calls: Sequence[Mapping[str, Any]], answers: str | None) -> Iterator[str]:
-    yield kind
-    yield content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=repr)
+def _size(contents: Sequence[Any]) -> list[str]:
+    return [str(len(contents)), str(sum(map(len, contents)))]
+
+
+def _say(parts: list[str], kind: str, content: Any, calls: Sequence[Mapping[str, Any]], answers: str | None) -> None:
+    parts.append(kind)
+    parts.append(content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=repr))
     if calls:
-        yield repr([(call["name"], call["args"], call["id"]) for call in calls])
+        parts.append(repr([(call["name"], call["args"], call["id"]) for call in calls]))
     elif answers is not None:
-        yield answers
+        parts.append(answers)
 
 
 def _prompt_digest(prompt: str) -> bytes:
     """`content_digest` of the messages that LangChain has written as a prompt, or of a plain model's text."""
     try:
         written = [message["kwargs"] for message in json.loads(prompt)]
-        parts = [str(len(written))]
-        for m in written[-LAST:]:
-            parts += _parts(m["type"], m["content"], m.get("tool_calls") or [], m.get("tool_call_id"))
+        parts = _size([m["content"] for m in written])
+        for m in _telling(written):
+            _say(parts, m["type"], m["content"], m.get("tool_calls") or (), m.get("tool_call_id"))
     except (ValueError, KeyError, TypeError):  # any text, and a message may hold what JSON cannot
         return content_digest(prompt)
     return _digest(parts)

@@ -12,6 +12,7 @@ from langchain_core.outputs import ChatGeneration, Generation
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_amc.runtime.journal.coding import Typed, dump
+from langgraph_amc.runtime.journal.messages import from_plain, to_plain
 from langgraph_amc.runtime.journal.writer import Change, Writer
 
 Question = tuple[str, int, bytes]
@@ -37,11 +38,14 @@ class JournaledAnswers:
         self._lock = threading.Lock()
         self._kept: dict[Question, list[Typed]] = {}
         self._count: Counter[Question] = Counter()
+        self._asked: dict[str, set[Question]] = {}
+        """By particle, what is counted."""
         self._given: Counter[Question] = Counter()
         for row in stored:
             question = (row.particle, row.boundary, bytes(row.digest))
             self._kept.setdefault(question, []).append((row.type, bytes(row.data)))
             self._count[question] = row.nth + 1
+            self._asked.setdefault(row.particle, set()).add(question)
         self._left = sum(map(len, self._kept.values()))
 
     @property
@@ -70,35 +74,36 @@ class JournaledAnswers:
         with self._lock:
             nth = self._count[question]
             self._count[question] += 1
+            self._asked.setdefault(particle, set()).add(question)
             self._writer.put([("answer", (self._run, *question, nth, kind, data))], soon=True)
 
     def passed(self, particle: str, boundary: int) -> list[Change]:
         """What removes the answers to questions from before ``boundary``, which is never run from again."""
         with self._lock:
-            old = [q for q in self._by_particle(particle) if q[1] < boundary]
+            asked = self._asked.get(particle, set())
+            old = [question for question in asked if question[1] < boundary]
+            asked.difference_update(old)
             for question in old:
                 del self._count[question]
                 self._left -= max(len(self._kept.pop(question, ())) - self._given.pop(question, 0), 0)
         return [("forget answers", (self._run, particle, boundary))] if old else []
 
-    # -- inside ----------------------------------------------------------------------------------
-
-    def _by_particle(self, particle: str) -> list[Question]:
-        return [question for question in self._count if question[0] == particle]
-
 
 def _dump(serde: SerializerProtocol, answer: Sequence[Generation]) -> Typed:
     # a message inside another model would be read back as its base class: so it stands on its own
     parts = [
-        [g.message, g.generation_info] if isinstance(g, ChatGeneration) else [g.text, g.generation_info] for g in answer
+        [to_plain(g.message) or g.message if isinstance(g, ChatGeneration) else g.text, g.generation_info]
+        for g in answer
     ]
     return dump(serde, parts, "a model's answer")
 
 
 def _load(serde: SerializerProtocol, stored: Typed) -> list[Generation]:
-    return [
-        PaidAnswer(message=said, generation_info=info)
-        if isinstance(said, BaseMessage)
-        else Generation(text=said, generation_info=info)
-        for said, info in serde.loads_typed(stored)
-    ]
+    return [_answer(said, info) for said, info in serde.loads_typed(stored)]
+
+
+def _answer(said: Any, info: dict[str, Any] | None) -> Generation:
+    if isinstance(said, str):
+        return Generation(text=said, generation_info=info)
+    message = said if isinstance(said, BaseMessage) else from_plain(said)
+    return PaidAnswer(message=message, generation_info=info)

@@ -58,7 +58,7 @@ def unpack(data: bytes) -> Any:
 def to_json(value: Any, what: str) -> str:
     """JSON in which numbers may be infinite or NaN, and may be numpy's."""
     try:
-        return json.dumps(value, default=_number, separators=(",", ":"))
+        return _encoder.encode(value)
     except (TypeError, ValueError) as error:
         raise JournalError(f"{what} cannot be written as JSON: {error}") from error
 
@@ -71,6 +71,9 @@ def _number(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+_encoder = json.JSONEncoder(default=_number, separators=(",", ":"))
 
 
 def _culprit(serde: SerializerProtocol, value: Any, path: str = "") -> tuple[str, Any]:

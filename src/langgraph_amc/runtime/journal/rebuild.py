@@ -11,7 +11,8 @@ from langgraph.types import Send
 
 from langgraph_amc.runtime.cells import Cell, MessageList, Packed, freeze
 from langgraph_amc.runtime.journal.coding import unpack
-from langgraph_amc.runtime.journal.tree import INPUT, LIST, SEND, SENDS, Stand, Stored, Tree
+from langgraph_amc.runtime.journal.messages import from_plain
+from langgraph_amc.runtime.journal.tree import INPUT, LIST, MESSAGE, SEND, SENDS, Stand, Stored, Tree
 from langgraph_amc.runtime.nodes import Log, Node, Write, Writes
 from langgraph_amc.runtime.saver import ParticleSaver
 
@@ -95,6 +96,8 @@ class _Builder:
             base, kept, added = rest
             first = () if base is None else self.cells[base].items[:kept]  # type: ignore[union-attr]
             cell: Cell = MessageList((*first, *(self._known(item) for item in added)))  # type: ignore[arg-type]
+        elif kind == MESSAGE:
+            cell = freeze(from_plain(rest))
         elif kind == SEND:
             cell = freeze(Send(*rest))
         elif kind == SENDS:

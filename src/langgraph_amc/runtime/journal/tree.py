@@ -17,11 +17,12 @@ from langgraph.types import Send
 
 from langgraph_amc.runtime.cells import Cell, MessageList, Packed
 from langgraph_amc.runtime.journal.coding import dump_parts, pack
+from langgraph_amc.runtime.journal.messages import to_plain
 from langgraph_amc.runtime.journal.records import common
 from langgraph_amc.runtime.nodes import Log, Node, Write
 from langgraph_amc.runtime.saver import ParticleSaver
 
-VALUE, LIST, SEND, SENDS = 0, 1, 2, 3
+VALUE, LIST, SEND, SENDS, MESSAGE = 0, 1, 2, 3, 4
 TASKS = "__pregel_tasks"
 """LangGraph's channel of Send packets."""
 BIG = 4000
@@ -159,7 +160,11 @@ class Tree:
         new.append(stored)
         parent = {} if node.parent is None else node.parent.values
         cells: list[list[Any]] = []
-        values = {name: self._cell(cell, parent.get(name), cells, stored) for name, cell in node.values.items()}
+        known = self.cells
+        values = {
+            name: known[id(cell)][1] if id(cell) in known else self._cell(cell, parent.get(name), cells, stored)
+            for name, cell in node.values.items()
+        }
         writes = [[w.task_id, w.channel, w.task_path, w.index, *self._written(w, cells, stored)] for w in stored.edge]
         body = [
             *node.key,
@@ -217,6 +222,8 @@ class Tree:
             added = [self._cell(item, None, rows, stored) for item in cell.items[kept:]]
             return [LIST, earlier[1] if earlier is not None and kept else None, kept, added]
         value = cell.thaw()
+        if (plain := to_plain(value)) is not None:
+            return [MESSAGE, *plain]
         if _is_send(value):  # serialisers take long to see what it is
             return [SEND, value.node, value.arg]
         if type(value) is list and value and all(map(_is_send, value)):

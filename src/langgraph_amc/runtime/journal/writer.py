@@ -8,7 +8,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -202,23 +202,24 @@ class Writer:
 
     def _write(self, changes: Sequence[Change], connection: sa.Connection) -> None:
         inserts: dict[str, list[tuple[Any, ...]]] = {}
-        for name, row in changes:
+        for name, group in itertools.groupby(changes, lambda change: change[0]):
+            rows = [row for _, row in group]
             if name in schema.INSERTS:
-                inserts.setdefault(name, []).append(row)
+                inserts.setdefault(name, []).extend(rows)
             else:
-                self._flush(connection, inserts)
-                connection.exec_driver_sql(self._sql[name], row)
-        self._flush(connection, inserts)
+                self._execute(connection, inserts)
+                inserts.clear()
+                self._execute(connection, {name: rows})
+        self._execute(connection, inserts)
 
-    def _flush(self, connection: sa.Connection, inserts: dict[str, list[tuple[Any, ...]]]) -> None:
-        for name, rows in inserts.items():
+    def _execute(self, connection: sa.Connection, statements: Mapping[str, list[tuple[Any, ...]]]) -> None:
+        for name, rows in statements.items():
             if self._is_sqlite:  # past SQLAlchemy, which takes longer than the statement
                 cursor = connection.connection.cursor()
                 cursor.executemany(self._sql[name], rows)
                 cursor.close()
             else:
                 connection.exec_driver_sql(self._sql[name], rows)
-        inserts.clear()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

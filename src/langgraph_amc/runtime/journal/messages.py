@@ -1,0 +1,40 @@
+"""Messages as plain data: a serialiser takes several times as long over a pydantic object as over what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+
+_CLASSES: Mapping[str, type[BaseMessage]] = {
+    c.__name__: c for c in (AIMessage, HumanMessage, SystemMessage, ToolMessage)
+}
+_ATOMS = frozenset((type(None), bool, int, float, str, bytes))
+
+Plain = tuple[str, dict[str, Any], list[str]]
+"""(name of the class, values by field, the fields that were given)"""
+
+
+def to_plain(value: Any) -> Plain | None:
+    """The parts of a message of a common class; ``None`` for anything else, and where the parts are not plain."""
+    kind = type(value)
+    if _CLASSES.get(kind.__name__) is not kind or value.__pydantic_extra__ or value.__pydantic_private__:
+        return None
+    fields = value.__dict__
+    return (kind.__name__, fields, list(value.__pydantic_fields_set__)) if _is_plain(fields) else None
+
+
+def from_plain(plain: Sequence[Any]) -> BaseMessage:
+    """The message that `to_plain` took apart."""
+    name, fields, given = plain
+    return _CLASSES[name].model_construct(set(given), **fields)
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind in _ATOMS:
+        return True
+    if kind is dict:
+        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+    return kind is list and all(map(_is_plain, value))
