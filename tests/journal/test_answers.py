@@ -20,7 +20,8 @@ from langchain.agents.middleware import ModelRetryMiddleware
 from langchain_core.caches import InMemoryCache
 from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.language_models import FakeListLLM
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.load import dumps
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tracers.context import register_configure_hook
 
@@ -32,6 +33,7 @@ from langgraph_amc.runtime.llm_cache import (
     JournalCache,
     Recorder,
     SaltedCache,
+    _prompt_digest,
     content_digest,
     digest,
     journaled_llm_cache,
@@ -310,6 +312,30 @@ def test_addresses_of_objects_do_not_make_another_question() -> None:
     assert content_digest([said]) == content_digest([HumanMessage("\ud800", id="2")])
     assert content_digest([said]) != content_digest([AIMessage("\ud800")])
     assert content_digest("x") != content_digest("y")
+
+
+TURNS = st.one_of(
+    st.builds(HumanMessage, st.text(max_size=4) | st.lists(st.just({"type": "text", "text": "x"}), max_size=2)),
+    st.builds(
+        lambda said, a: AIMessage(said, tool_calls=[{"name": "f", "args": {"a": a}, "id": "c"}]), st.text(), st.text()
+    ),
+    st.builds(lambda said: ToolMessage(said, tool_call_id="c"), st.text(max_size=4)),
+)
+
+
+@given(st.lists(TURNS, min_size=1, max_size=9))
+def test_a_prompt_written_for_a_cache_is_the_same_question(asked: list[BaseMessage]) -> None:
+    assert _prompt_digest(dumps(asked)) == content_digest(asked)
+
+
+@given(st.lists(st.text(max_size=3), min_size=1, max_size=9), st.data())
+def test_what_one_message_says_makes_another_question(said: list[str], data: st.DataObject) -> None:
+    other = list(said)
+    other[data.draw(st.integers(0, len(said) - 1))] += "x"
+    assert content_digest(list(map(HumanMessage, said))) != content_digest(list(map(HumanMessage, other)))
+    swapped = said[::-1]
+    if swapped != said:
+        assert content_digest(list(map(HumanMessage, said))) != content_digest(list(map(HumanMessage, swapped)))
 
 
 def test_an_answer_that_cannot_be_kept_is_said_so(journal: Journal) -> None:

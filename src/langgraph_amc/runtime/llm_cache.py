@@ -292,14 +292,16 @@ def _replayed(prompt: str) -> list[Generation] | None:
 
 
 FIRST, LAST = 1, 4
-"""Messages that tell a question: these, and how many there are and how long."""
+"""Messages that tell a question: these, and how long each of the others is."""
+WHOLE = 16_000
+"""Characters up to which what the others say is looked at too."""
 
 
 def content_digest(asked: str | Sequence[BaseMessage]) -> bytes:
     """16 bytes that stand for what was said, whatever ids and metadata the messages have."""
     if isinstance(asked, str):
         return _digest([asked])
-    parts = _size([message.content for message in asked])
+    parts = _outline([message.content for message in asked])
     for message in _telling(asked):
         calls = message.tool_calls if isinstance(message, AIMessage) else ()
         answers = message.tool_call_id if isinstance(message, ToolMessage) else None
@@ -311,24 +313,32 @@ def _telling(asked: Sequence[T]) -> Sequence[T]:
     return asked if len(asked) <= FIRST + LAST else [*asked[:FIRST], *asked[-LAST:]]
 
 
-def _size(contents: Sequence[Any]) -> list[str]:
-    return [str(len(contents)), str(sum(map(len, contents)))]
+def _outline(contents: Sequence[Any]) -> list[str]:
+    lengths = tuple(map(len, contents))
+    parts = [str(hash((len(contents), *lengths)))]  # that of whole numbers is the same in every process
+    if len(contents) > FIRST + LAST and sum(lengths) <= WHOLE:
+        parts += map(_text, contents[FIRST:-LAST])
+    return parts
 
 
 def _say(parts: list[str], kind: str, content: Any, calls: Sequence[Mapping[str, Any]], answers: str | None) -> None:
     parts.append(kind)
-    parts.append(content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=repr))
+    parts.append(_text(content))
     if calls:
         parts.append(repr([(call["name"], call["args"], call["id"]) for call in calls]))
     elif answers is not None:
         parts.append(answers)
 
 
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=repr)
+
+
 def _prompt_digest(prompt: str) -> bytes:
     """`content_digest` of the messages that LangChain has written as a prompt, or of a plain model's text."""
     try:
         written = [message["kwargs"] for message in json.loads(prompt)]
-        parts = _size([m["content"] for m in written])
+        parts = _outline([m["content"] for m in written])
         for m in _telling(written):
             _say(parts, m["type"], m["content"], m.get("tool_calls") or (), m.get("tool_call_id"))
     except (ValueError, KeyError, TypeError):  # any text, and a message may hold what JSON cannot
