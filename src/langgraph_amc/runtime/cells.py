@@ -8,6 +8,7 @@ a fork shares everything.
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -61,28 +62,13 @@ def freeze(value: Any) -> Packed | Shared:
         return Shared(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A message that was frozen, with the parts whose identity changes when somebody assigns to it."""
-
-    message: BaseMessage
-    content: Any
-    extras: Any
-    calls: Any
-    cell: Packed | Shared
-
-    def unchanged(self) -> bool:
-        now = self.message.__dict__
-        return (
-            now["content"] is self.content
-            and now["additional_kwargs"] is self.extras
-            and now.get("tool_calls") is self.calls
-        )
+Known = tuple[BaseMessage, Packed | Shared, Any, Any, Any]
+"""A message that was frozen, its cell, and the parts whose identity changes when somebody assigns to it."""
 
 
 def _known(message: BaseMessage, cell: Packed | Shared) -> Known:
     now = message.__dict__
-    return Known(message, now["content"], now["additional_kwargs"], now.get("tool_calls"), cell)
+    return message, cell, now["content"], now["additional_kwargs"], now.get("tool_calls")
 
 
 @dataclass(slots=True)
@@ -95,14 +81,16 @@ class MessageFreezer:
         """Freeze ``messages``; those whose ``id()`` is in ``rewritten`` are copied again in any case."""
         seen = self.seen
         current: dict[int, Known] = {}
+        cells: list[Packed | Shared] = []
         for message in messages:
             key = id(message)
             known = seen.get(key)
-            if known is None or key in rewritten or not known.unchanged():
+            if known is None or key in rewritten or not _unchanged(*known):
                 known = _known(message, freeze(message))
             current[key] = known
+            cells.append(known[1])
         self.seen = current
-        return MessageList(tuple([current[id(m)].cell for m in messages]))
+        return MessageList(tuple(cells))
 
     def thaw(self, cell: MessageList) -> list[Any]:
         """Thaw a list and remember its items, so that the next version copies only what it adds."""
@@ -111,10 +99,20 @@ class MessageFreezer:
         return messages
 
 
+def _unchanged(message: BaseMessage, cell: Packed | Shared, content: Any, extras: Any, calls: Any) -> bool:
+    now = message.__dict__
+    return now["content"] is content and now["additional_kwargs"] is extras and now.get("tool_calls") is calls
+
+
 def freeze_write(value: Any) -> Cell:
     """A cell for what a node wrote; lists of messages message by message, as the channel has them too."""
     return MessageList(tuple([freeze(message) for message in value])) if is_message_list(value) else freeze(value)
 
 
 def is_message_list(value: Any) -> bool:
-    return type(value) is list and bool(value) and all(isinstance(m, BaseMessage) for m in value)
+    return type(value) is list and bool(value) and all(map(_is_message, set(map(type, value))))
+
+
+@functools.lru_cache(maxsize=256)
+def _is_message(kind: type) -> bool:
+    return issubclass(kind, BaseMessage)
