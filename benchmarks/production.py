@@ -47,7 +47,7 @@ async def measure(folder: Path, sizes: list[int], counts: list[int], repeats: in
                         journal=journal,
                     )
                     times = await best_of(
-                        repeats * max(1, 16 // n),
+                        repeats * max(2, 16 // n),
                         {
                             "bare": lambda m=messages, w=bare: w.ainvoke(history(m), thread()),
                             "safe": lambda m=messages, w=safe: w.ainvoke(history(m), thread()),

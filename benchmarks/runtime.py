@@ -48,7 +48,7 @@ async def overheads(saver: Any, sizes: list[int], counts: list[int], repeats: in
         for n in counts:
             wrapped = amc_run(app, n)
             times = await best_of(
-                repeats * max(1, 16 // n),
+                repeats * max(2, 16 // n),
                 {
                     "plain": lambda m=messages, n=n: plain(app, m, n),
                     "amc": lambda m=messages, w=wrapped: w.ainvoke(history(m), thread()),

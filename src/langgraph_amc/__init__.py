@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from langgraph_amc.runtime.boundaries import Edge, before, before_model, every_step
     from langgraph_amc.runtime.choice import AllParticlesFailedError
     from langgraph_amc.runtime.commit import ConcurrentWriteError, SaverBusyError
+    from langgraph_amc.runtime.config import RunConfig
     from langgraph_amc.runtime.effects import (
         DivergenceError,
         EffectChangedError,
@@ -40,17 +41,55 @@ if TYPE_CHECKING:
     from langgraph_amc.runtime.resume import aresume, resume, settle
     from langgraph_amc.runtime.run import NestedInterruptError
     from langgraph_amc.runtime.wrap import amc, last_run, wrap
-    from langgraph_amc.smc import at, ess_below, ess_target, every, fixed, never, tilt, vote
+    from langgraph_amc.smc import (
+        AbstainedError,
+        abstain,
+        adaptive,
+        agreement,
+        at,
+        backtrack,
+        ess_below,
+        ess_target,
+        every,
+        final_text,
+        fit_abstention,
+        fixed,
+        last_number,
+        never,
+        quorum,
+        tilt,
+        value_above,
+        vote,
+    )
     from langgraph_amc.tasks.rewards import FinishedRun
     from langgraph_amc.tasks.task import Task, TaskSet
     from langgraph_amc.trajectories.store import TrajectoryStore
     from langgraph_amc.trajectories.transcript import Transcript
     from langgraph_amc.trajectories.types import Trajectory, Usage
-    from langgraph_amc.value.protocol import SoftValueFunction, ValueFunction
+    from langgraph_amc.value import RemoteValue, calibrated, ensemble, fit_calibration, foa_judge, judge
+    from langgraph_amc.value.protocol import SoftValueFunction, SupportsUncertainty, ValueFunction
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "abstain": "smc",
+    "AbstainedError": "smc",
+    "adaptive": "smc",
+    "agreement": "smc",
+    "backtrack": "smc",
+    "ensemble": "value",
+    "final_text": "smc",
+    "fit_abstention": "smc",
+    "foa_judge": "value",
+    "judge": "value",
+    "last_number": "smc",
+    "quorum": "smc",
+    "value_above": "smc",
+    "RemoteValue": "value",
+    "RunConfig": "runtime.config",
+    "SupportsUncertainty": "value.protocol",
+    "calibrated": "value",
+    "fit_calibration": "value",
     "AMCNode": "runtime.node",
     "AMCOutput": "runtime.result",
     "AMCResult": "runtime.result",
@@ -115,6 +154,7 @@ __all__ = [
     "AMCNode",
     "AMCOutput",
     "AMCResult",
+    "AbstainedError",
     "AllParticlesFailedError",
     "Budget",
     "BudgetExceededError",
@@ -135,12 +175,15 @@ __all__ = [
     "NestedInterruptError",
     "ParticleContext",
     "Price",
+    "RemoteValue",
     "Retry",
+    "RunConfig",
     "RunInUseError",
     "SaverBusyError",
     "Session",
     "SessionError",
     "SoftValueFunction",
+    "SupportsUncertainty",
     "Task",
     "TaskSet",
     "Trajectory",
@@ -151,26 +194,40 @@ __all__ = [
     "UnserialisableStateError",
     "Usage",
     "ValueFunction",
+    "abstain",
+    "adaptive",
+    "agreement",
     "amc",
     "aresume",
     "at",
+    "backtrack",
     "before",
     "before_model",
+    "calibrated",
     "chat_model",
     "current_effect",
     "current_particle",
     "effect",
+    "ensemble",
     "ess_below",
     "ess_target",
     "every",
     "every_step",
+    "final_text",
+    "fit_abstention",
+    "fit_calibration",
     "fixed",
+    "foa_judge",
+    "judge",
+    "last_number",
     "last_run",
     "never",
+    "quorum",
     "resume",
     "settle",
     "tilt",
     "tools_of",
+    "value_above",
     "vote",
     "wrap",
 ]

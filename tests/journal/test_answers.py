@@ -21,7 +21,7 @@ from langchain_core.caches import InMemoryCache
 from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.language_models import FakeListLLM
 from langchain_core.load import dumps
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tracers.context import register_configure_hook
 
@@ -33,10 +33,10 @@ from langgraph_amc.runtime.llm_cache import (
     JournalCache,
     Recorder,
     SaltedCache,
-    _prompt_digest,
-    content_digest,
-    digest,
+    _texts,
+    _texts_of_prompt,
     journaled_llm_cache,
+    question,
     recorder,
     salted_llm_cache,
     user_llm_cache,
@@ -306,12 +306,29 @@ def test_a_cache_the_user_sets_meanwhile_stays(journal: Journal) -> None:
 
 
 def test_addresses_of_objects_do_not_make_another_question() -> None:
-    assert digest(b"x", {"f": "<function f at 0x7f00>"}) == digest(b"x", {"f": "<function f at 0x7fFF>"})
-    assert digest(b"x", {"seed": 1}) != digest(b"x", {"seed": 2})
-    said = HumanMessage("\ud800", id="1")
-    assert content_digest([said]) == content_digest([HumanMessage("\ud800", id="2")])
-    assert content_digest([said]) != content_digest([AIMessage("\ud800")])
-    assert content_digest("x") != content_digest("y")
+    asked = [HumanMessage("\ud800", id="1")]
+    assert question(asked, {"f": "<function f at 0x7f00>"}) == question(asked, {"f": "<function f at 0x7fFF>"})
+    assert question(asked, {"seed": 1}) != question(asked, {"seed": 2})
+    assert question(asked, None) == question([HumanMessage("\ud800", id="2")], None)
+    assert question("x", None) != question("y", None)
+
+
+DIFFERENT = [
+    AIMessage("x"),
+    AIMessage("x", tool_calls=[{"name": "f", "args": {}, "id": "c"}]),
+    HumanMessage("x"),
+    HumanMessage("x", name="ann"),
+    HumanMessage("x", additional_kwargs={"k": 1}),
+    ChatMessage("x", role="a"),
+    ChatMessage("x", role="b"),
+    ToolMessage("x", tool_call_id="c"),
+    ToolMessage("x", tool_call_id="c", status="error"),
+    SystemMessage("x"),
+]
+
+
+def test_whatever_a_provider_is_sent_makes_another_question() -> None:
+    assert len({question([HumanMessage("a"), said, HumanMessage("b")], None) for said in DIFFERENT}) == len(DIFFERENT)
 
 
 TURNS = st.one_of(
@@ -324,18 +341,15 @@ TURNS = st.one_of(
 
 
 @given(st.lists(TURNS, min_size=1, max_size=9))
-def test_a_prompt_written_for_a_cache_is_the_same_question(asked: list[BaseMessage]) -> None:
-    assert _prompt_digest(dumps(asked)) == content_digest(asked)
+def test_a_prompt_written_for_a_cache_is_recognised(asked: list[BaseMessage]) -> None:
+    assert _texts_of_prompt(dumps(asked)) == _texts(asked)
 
 
-@given(st.lists(st.text(max_size=3), min_size=1, max_size=9), st.data())
+@given(st.lists(st.text(max_size=3), min_size=1, max_size=30), st.data())
 def test_what_one_message_says_makes_another_question(said: list[str], data: st.DataObject) -> None:
     other = list(said)
     other[data.draw(st.integers(0, len(said) - 1))] += "x"
-    assert content_digest(list(map(HumanMessage, said))) != content_digest(list(map(HumanMessage, other)))
-    swapped = said[::-1]
-    if swapped != said:
-        assert content_digest(list(map(HumanMessage, said))) != content_digest(list(map(HumanMessage, swapped)))
+    assert question(list(map(HumanMessage, said)), None) != question(list(map(HumanMessage, other)), None)
 
 
 def test_an_answer_that_cannot_be_kept_is_said_so(journal: Journal) -> None:

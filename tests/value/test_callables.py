@@ -21,6 +21,7 @@ from langgraph_amc.value import (
     load_value,
     train_value,
 )
+from langgraph_amc.value.callables import FOLDER_KINDS, FolderKind
 from langgraph_amc.value.checkpoint import SPEC_FILE
 
 from .world import FINGERPRINT, slippery_runs
@@ -161,10 +162,45 @@ def test_a_path_is_loaded_at_first_use(base: Path, tmp_path: Path) -> None:
         as_value(tmp_path / "v", "sha256:other").score(STATES)
 
 
+@pytest.mark.parametrize("soft", [False, True])
+def test_other_kinds_of_folders_say_who_loads_them(soft: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Path, str | None]] = []
+
+    def load(folder: Path, transcript_fingerprint: str | None) -> Soft:
+        asked.append((folder, transcript_fingerprint))
+        return Soft([1.0, 2.0])
+
+    monkeypatch.setitem(FOLDER_KINDS, "mine.json", FolderKind("load_mine", soft=soft))
+    monkeypatch.setattr("langgraph_amc.value.load_mine", load, raising=False)
+    (tmp_path / "mine.json").write_text("{}")
+    value = as_value(tmp_path, FINGERPRINT)
+    assert isinstance(value, SoftValueFunction) == soft
+    assert not asked  # not before it is used
+    np.testing.assert_array_equal(value.score(STATES), [1.0, 2.0])
+    value.score(STATES)
+    assert np.isnan(value.inner.uncertainty(3))
+    monkeypatch.setattr(Soft, "uncertainty", lambda self, step: step / 10, raising=False)
+    assert value.inner.uncertainty(3) == 0.3
+    assert asked == [(tmp_path, FINGERPRINT)]
+
+
+def test_an_address_is_asked_when_it_is_used() -> None:
+    value = as_value("http://127.0.0.1:1", FINGERPRINT)
+    assert isinstance(value, SoftValueFunction)
+    assert isinstance(as_value("HTTPS://value.example"), SoftValueFunction)
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [
         ("import langgraph_amc.value, sys; print('torch' in sys.modules)", "False"),
+        (
+            "from langgraph_amc.value import as_value; import sys\n"
+            "open('amc_value.json', 'w').close()\n"
+            "as_value('.'), as_value('http://127.0.0.1:1')\n"
+            "print({'torch', 'httpx', 'litellm'} & set(sys.modules))",
+            "set()",
+        ),
         (
             "import sys; sys.modules['torch'] = None\n"
             "from langgraph_amc.errors import MissingExtraError\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,12 @@ from langgraph_amc.value import (
     load_value,
     train_value,
 )
+from langgraph_amc.value.calibration import Calibration, Knots, Odds
 from langgraph_amc.value.checkpoint import ValueSpec, save
 from langgraph_amc.value.heads import ReturnHead
 from langgraph_amc.value.model import new_model, pick_device
 from langgraph_amc.value.tokens import encode
+from langgraph_amc.value.uncertainty import Uncertainty
 
 from .world import FINGERPRINT, saved_base, slippery_runs, tiny_config, word_tokenizer
 
@@ -107,6 +110,46 @@ def test_another_transcript_is_refused_unless_allowed(base: Path, tmp_path: Path
         load_value(tmp_path / "v", "sha256:other")
     allowed = load_value(tmp_path / "v", "sha256:other", allow_fingerprint_mismatch=True)
     assert allowed.spec.transcript_fingerprint == FINGERPRINT
+
+
+CURVES = [Odds(0.5, -1.0), Knots((0.1, 0.9), (0.3, 0.6))]
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_the_calibration_in_a_checkpoint_is_applied_at_each_states_own_step(
+    base: Path, tmp_path: Path, curve: Odds | Knots
+) -> None:
+    value = shaken(base, lora=False)
+    plain, soft = value.score(STATES), value.soft_score(STATES, 0.1)
+    calibration = Calibration("platt", 0.0, 1.0, True, curve, {2: Odds(1.0, 3.0)})
+    spec = replace(value.spec, calibration=calibration, uncertainty=Uncertainty(0.2, {1: 0.1}))
+    save(tmp_path / "v", value._model, spec, {})
+    loaded = load_value(tmp_path / "v")
+    assert loaded.spec == spec
+    steps = np.array([len(state) - 1 for state in STATES])
+    expected = calibration(plain, steps)
+    assert loaded.score(STATES) == pytest.approx(expected, abs=1e-5)
+    assert (loaded.score(STATES) > plain)[steps == 2].all()
+    assert loaded.soft_score(STATES, 1e6) == pytest.approx(expected, abs=1e-4)
+    assert np.abs(loaded.soft_score(STATES, 0.1) - soft).max() > 1e-3
+    assert (loaded.uncertainty(1), loaded.uncertainty(7)) == (0.1, 0.2)
+
+
+def test_a_checkpoint_from_before_calibration_loads(folder: Path) -> None:
+    raw = json.loads((folder / "amc_value.json").read_text())
+    del raw["calibration"], raw["uncertainty"]
+    (folder / "amc_value.json").write_text(json.dumps(raw))
+    loaded = load_value(folder)
+    assert loaded.spec.calibration is None
+    assert np.isnan(loaded.uncertainty(0))
+    assert np.isfinite(loaded.score(STATES)).all()
+
+
+@pytest.mark.parametrize("wrong", [{"pooled": {}}, [1], {"method": "platt"}])
+def test_a_damaged_calibration_is_refused(folder: Path, wrong: object) -> None:
+    edit_spec(folder, calibration=wrong)
+    with pytest.raises(ValueModelError, match=r"amc_value\.json"):
+        load_value(folder)
 
 
 def edit_tensors(file: Path, edit: Callable[[dict[str, torch.Tensor]], object]) -> None:

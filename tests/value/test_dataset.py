@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from langgraph_amc.trajectories.types import Trajectory
-from langgraph_amc.value.dataset import batches, build, split_by_task, targets, task_of, usable
+from langgraph_amc.value.dataset import batches, build, split_by_task, targets, usable
 from langgraph_amc.value.errors import TrainingDataError
 from langgraph_amc.value.heads import ReturnHead
+from langgraph_amc.value.targets import known_from, task_of
 
 from .world import slippery_runs, word_tokenizer
 
@@ -112,3 +113,58 @@ def test_shuffled_batches_differ_between_epochs() -> None:
 def test_a_window_longer_than_the_budget_is_a_batch_of_its_own() -> None:
     data = build([run("go " * 50), run("go " * 3), run("go " * 3)], word_tokenizer(), 64)
     assert sorted(b.ids.shape for b in batches(data, 10, None)) == [(1, 50), (2, 3)]
+
+
+def branched() -> list[Trajectory]:
+    """A run of two particles: at boundary 1 one was pruned, and the other, expected 1.6 times, went on twice."""
+    record = {"metadata": {"resampled": [[1, float(np.log(1.6))]]}}
+    common = {"run_id": "r", "task_id": "t"}
+    return [
+        Trajectory(particle="p0", segments=("go ", "act ", "fine"), outcome=1.0, **record, **common),
+        Trajectory(particle="p1", segments=("go ", "obs "), status="pruned", **common),
+        Trajectory(
+            particle="p2", segments=("go ", "act ", "slip"), outcome=0.0, parent="p0", forked_at=1, **record, **common
+        ),
+    ]
+
+
+def test_survivors_of_a_resampling_count_less_before_it_and_fully_after() -> None:
+    runs = branched()
+    kept, left_out = usable(runs)
+    assert left_out == {"pruned": 1}
+    states = build(kept, word_tokenizer(), 64, known_from(runs)).states
+    assert states.importance.tolist() == pytest.approx([1 / 1.6, 1, 1] * 2)
+    assert states.weights[1] / states.weights[0] == pytest.approx(1.6)
+    mixed = targets(states, ReturnHead("mse", 0.0, 1.0, binary=False), True)
+    assert mixed[:, 0].tolist() == [0.5, 0.5, 1.0, 0.5, 0.5, 0.0]
+
+
+def test_siblings_mean_is_weighted() -> None:
+    first, _, second = branched()
+    first = replace(first, metadata={"resampled": [[1, float(np.log(0.5))]]})
+    states = build([first, second], word_tokenizer(), 64).states
+    mixed = targets(states, ReturnHead("mse", 0.0, 1.0, binary=False), True)
+    assert mixed[0].item() == pytest.approx(2 / (2 + 1 / 1.6))
+
+
+@pytest.mark.parametrize("limit", [64, 2])
+def test_states_nobody_can_weigh_are_read_over(limit: int) -> None:
+    runs = [replace(t, metadata={}) for t in branched()]
+    kept, _ = usable(runs)
+    data = build(kept, word_tokenizer(), limit, known_from(runs))
+    assert data.states.step.tolist() == [1, 2, 1, 2]
+    read = torch.cat([batch.states for batch in batches(data, 200, None)])
+    assert read.sort().values.tolist() == [0, 1, 2, 3]
+    assert sum(len(w.readouts) for w in data.windows) == 4
+
+
+def test_runs_of_which_nothing_can_be_weighed_are_refused() -> None:
+    pruned_late = run("go ", *["act "] * 5, outcome=None, status="pruned")
+    with pytest.raises(TrainingDataError, match="recorded"):
+        build([run("go ", "act ")], word_tokenizer(), 64, known_from([pruned_late]))
+
+
+def test_td_targets_are_learnt_and_returns_are_kept() -> None:
+    data = build([run("go ", "act ", outcome=1.0, values=(None, 0.5))], word_tokenizer(), 64, td_lambda=0.0)
+    assert data.states.returns.tolist() == [1.0, 1.0]
+    assert targets(data.states, ReturnHead("bce", 0.0, 1.0, binary=True), True)[:, 0].tolist() == [0.5, 1.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -76,6 +77,60 @@ def test_the_soft_value_falls_with_beta_and_stays_above_the_mean(
     )
     assert mean - 1e-5 <= flat <= sharp + 1e-6
     assert sharp <= 1 + 1e-5
+
+
+@pytest.mark.parametrize("loss", get_args(Loss))
+@given(p=st.floats(1e-4, 1 - 1e-4), beta=st.sampled_from([1e-300, 1e-12, 1e-5, 0.1, 1.0, 7.0, 1e3, 1e9]))
+def test_the_soft_value_lies_between_the_mean_and_the_best_return_for_every_beta(
+    loss: Loss, p: float, beta: float
+) -> None:
+    chosen = head(loss)
+    found = float(chosen.soft_value(two_atoms(chosen, p), beta))
+    slack = 1e-3 if loss == "hl_gauss" else 1e-6  # float32 targets
+    assert p - slack <= found <= 1 + slack
+    expected = soft(torch.tensor([0.0, 1.0]), torch.tensor([1 - p, p], dtype=torch.float64), max(beta, 1e-12))
+    if beta <= 1e3:
+        assert found == pytest.approx(expected, abs=slack)
+    else:
+        assert found == pytest.approx(p, abs=slack)
+
+
+@pytest.mark.parametrize("loss", ["bce", "mse", "two_hot"])
+@given(p=st.floats(0.01, 0.98), beta=st.sampled_from([1e-2, 0.2, 1.0, 30.0]))
+def test_the_soft_value_grows_with_the_chance(loss: Loss, p: float, beta: float) -> None:
+    chosen = head(loss)
+    low, high = (float(chosen.soft_value(two_atoms(chosen, x), beta)) for x in (p, p + 0.01))
+    assert high > low
+
+
+def two_atoms(chosen: ReturnHead, p: float) -> torch.Tensor:
+    """Logits of a 0/1 return that is 1 with chance p."""
+    if chosen.loss == "mse":
+        return torch.tensor([[p]], dtype=torch.float64)
+    if chosen.loss == "bce":
+        return torch.tensor([[p]], dtype=torch.float64).logit()
+    ends = chosen.encode(torch.tensor([0.0, 1.0])).double()
+    return ((1 - p) * ends[0] + p * ends[1]).log()[None]
+
+
+@given(p=st.floats(0.01, 0.99), mean=st.floats(0.01, 0.99), beta=st.sampled_from([1e-3, 0.1, 1.0, 100.0]))
+def test_a_calibrated_mean_moves_a_distribution_of_two_atoms_to_that_chance(p: float, mean: float, beta: float) -> None:
+    wanted = np.array([mean])
+    plain = head("bce").soft_value(two_atoms(head("bce"), p), beta, wanted)
+    atoms = head("two_hot").soft_value(two_atoms(head("two_hot"), p), beta, wanted)
+    assert float(atoms) == pytest.approx(float(plain), abs=1e-7)
+
+
+@pytest.mark.parametrize("loss", DISTRIBUTIONS)
+@given(mean=st.floats(-1.9, 2.9), seed=st.integers(0, 99))
+def test_a_distribution_moves_as_little_as_its_calibrated_mean_asks(loss: Loss, mean: float, seed: int) -> None:
+    chosen = head(loss, low=-2.0, high=3.0, binary=False)
+    logits = torch.randn(1, chosen.bins, generator=torch.Generator().manual_seed(seed))
+    own = chosen.mean(logits).numpy()
+    assert float(chosen.soft_value(logits, 0.5, own)) == pytest.approx(float(chosen.soft_value(logits, 0.5)), abs=1e-9)
+    assert float(chosen.soft_value(logits, 1e7, np.array([mean]))) == pytest.approx(mean, abs=1e-5)
+    sharp, flat = (float(chosen.soft_value(logits, beta, np.array([mean]))) for beta in (0.1, 1.0))
+    assert mean - 1e-9 <= flat <= sharp <= 3.0 + 0.5
 
 
 def test_the_mean_of_graded_returns_is_not_taken_for_their_distribution() -> None:

@@ -15,7 +15,7 @@ from langgraph_amc.value import SoftValueFunction, TransformerValue, load_value,
 from langgraph_amc.value.checkpoint import ValueSpec
 from langgraph_amc.value.heads import ReturnHead
 from langgraph_amc.value.model import new_model, pick_device
-from langgraph_amc.value.scoring import _families
+from langgraph_amc.value.tokens import families
 
 from .world import FINGERPRINT, saved_base, slippery_runs, tiny_config
 
@@ -70,14 +70,20 @@ def test_a_shared_prefix_is_encoded_once(base: Path, monkeypatch: pytest.MonkeyP
     assert seen == [(1, 52), (8, 3)]  # the prompt and "act" once, then what differs, for all eight
     seen.clear()
     value.score([[PROMPT, "act n1"]] * 8)
-    assert seen == [(1, 53)]  # equal states are one row
+    assert seen == [(1, 1)]  # equal states are one row, and known up to the token at which it is read
+    value = value_of(base, cache_bytes=0)
+    seen.clear()
+    value.score([[PROMPT, "act n1"]] * 8)
+    assert seen == [(1, 53)]
 
 
 def test_families_leave_every_state_its_last_token() -> None:
     long = np.arange(100)
-    families = _families([long, long[:50], long[:60], np.arange(7)], share=True)
-    assert families == [(49, [1, 2, 0]), (0, [3])]
-    assert _families([long, long[:50]], share=False) == [(0, [1, 0])]
+    found = families([long, long[:50], long[:60], np.arange(7)], share=True)
+    assert found == [(49, [1, 2, 0]), (0, [3])]
+    assert families([long, long[:50]], share=False) == [(0, [1, 0])]
+    assert families([long, long[:50]], share=True, known=[20, 20]) == [(0, [1, 0])]
+    assert families([long, long[:60]], share=True, known=[20, 20]) == [(59, [1, 0])]
 
 
 def test_left_truncation_forgets_the_oldest_tokens(base: Path) -> None:

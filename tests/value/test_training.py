@@ -14,7 +14,7 @@ from transformers import BertConfig
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.trajectories.types import Trajectory
 from langgraph_amc.value import TrainingDataError, TrainProgress, ValueModelError, load_value, train_value
-from langgraph_amc.value.dataset import build, collate, targets
+from langgraph_amc.value.dataset import build, collate, split_by_task, targets
 from langgraph_amc.value.errors import TrainingError
 from langgraph_amc.value.heads import ReturnHead
 from langgraph_amc.value.model import new_model, pick_device
@@ -165,6 +165,64 @@ def test_early_stopping_restores_the_best_epoch(base: Path, tmp_path: Path) -> N
     assert report.quality.bce == pytest.approx(min(checked), abs=1e-5)
 
 
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_held_out_tasks_calibrate_the_checkpoint_and_the_report_is_cross_fitted(
+    base: Path, tmp_path: Path, method: str
+) -> None:
+    runs = slippery_runs(tasks=40)
+    options = {"epochs": 3, "lr": 3e-3, "validation": 0.3}
+    plain = train_value(runs, base, out=tmp_path / "plain", calibrate="none", **options)
+    report = train_value(runs, base, out=tmp_path / "v", calibrate=method, **options)
+    assert (plain.calibrated, report.calibrated) == (None, method)
+    assert report.raw_calibration_error == plain.quality.calibration_error == plain.raw_calibration_error
+    assert report.uncertainty is not None
+    held_out = split_by_task(runs, 0.3, 0)[1]
+    states = [r.segments[: t + 1] for r in held_out for t in range(5)]
+    steps = np.array([len(s) - 1 for s in states])
+    raw, value = load_value(tmp_path / "plain").score(states), load_value(tmp_path / "v")
+    assert value.spec.calibration is not None
+    assert value.score(states) == pytest.approx(value.spec.calibration(raw, steps), abs=1e-5)
+    returns = np.array([x for r in held_out for x in r.returns() or ()])
+    own = np.square(value.score(states) - returns).mean()
+    assert own < report.quality.mse  # on its own data a calibration looks better than it is
+    assert "calibrated" in report.to_text()
+
+
+def test_a_calibration_is_kept_only_where_it_helps_on_other_tasks(base: Path, tmp_path: Path) -> None:
+    runs = slippery_runs(tasks=40)
+    plain = train_value(runs, base, out=tmp_path / "p", epochs=1, lr=1e-5, validation=0.4, calibrate="none")
+    report = train_value(runs, base, out=tmp_path / "v", epochs=1, lr=1e-5, validation=0.4)
+    assert report.quality.mse <= plain.quality.mse
+    assert (report.calibrated is None) == (report.quality.mse == plain.quality.mse)
+
+
+def test_too_few_held_out_tasks_calibrate_nothing(base: Path, tmp_path: Path) -> None:
+    report = train_value(slippery_runs(tasks=10), base, out=tmp_path / "v", epochs=1, calibrate="platt")
+    assert report.calibrated is None
+    assert load_value(tmp_path / "v").spec.calibration is None
+
+
+def test_a_resampled_population_trains_with_its_weights(base: Path, tmp_path: Path) -> None:
+    """Runs that slipped were kept one time in four: weights put back what resampling took away."""
+    rng, kept = np.random.default_rng(0), []
+    for i, run in enumerate(slippery_runs(tasks=40, runs=24, seed=2)):
+        survival = 0.25 if run.outcome == 0 else 1.0
+        drawn = [[4, float(np.log(survival))]]
+        pruned = (
+            {"status": "pruned", "outcome": None} if rng.random() > survival else {"metadata": {"resampled": drawn}}
+        )
+        kept.append(replace(run, run_id=f"r{i // 24}", particle=f"p{i % 24}", **pruned))
+    blind = [replace(run, metadata={}) for run in kept if run.status != "pruned"]
+    starts = [run.segments[:1] for run in kept[::24]]
+    found = {}
+    for name, runs in (("weighted", kept), ("blind", blind)):
+        report = train_value(runs, base, out=tmp_path / name, epochs=4, lr=3e-3, calibrate="none")
+        assert (report.effective_share < 0.8) == (name == "weighted")
+        found[name] = load_value(tmp_path / name).score(starts).mean()
+    assert found["weighted"] == pytest.approx(0.8**4, abs=0.08)
+    assert found["blind"] > 0.65
+
+
 def test_censored_runs_are_counted_in_the_report(base: Path, tmp_path: Path) -> None:
     runs = slippery_runs(tasks=3)
     runs += [replace(runs[0], status="pruned"), replace(runs[1], outcome=None)]
@@ -222,6 +280,9 @@ def trajectory(outcome: float) -> Trajectory:
         ([trajectory(1.0)], {"max_length": 257}, ConfigurationError, "256"),
         ([trajectory(1.0)], {"max_length": 3}, ConfigurationError, "at least 4"),
         ([trajectory(1.0)], {"loss": "huber"}, ConfigurationError, "huber"),
+        ([trajectory(1.0)], {"calibrate": "beta"}, ConfigurationError, "platt"),
+        ([trajectory(1.0)], {"td_lambda": 2.0}, ConfigurationError, "td_lambda"),
+        ([trajectory(1.0)], {"td_lambda": 0.5, "loss": "two_hot"}, ConfigurationError, "distribution"),
     ],
 )
 def test_what_cannot_work_is_refused(

@@ -14,9 +14,13 @@ import typer
 from rich.console import Console
 
 from langgraph_amc import __version__
+from langgraph_amc.cli.importing import import_logs
+from langgraph_amc.cli.iterate import iterate
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, plan, read_budget
 from langgraph_amc.cli.progress import bar, plain_warning, stderr
 from langgraph_amc.cli.runs import prune, resume, runs, settle, show
+from langgraph_amc.cli.serve import serve_value
+from langgraph_amc.cli.tune import tune
 from langgraph_amc.errors import ConfigurationError
 
 app = typer.Typer(help="Agentic Monte Carlo for LangGraph.", no_args_is_help=True, pretty_exceptions_enable=False)
@@ -41,6 +45,7 @@ EffectsOf = Annotated[
         show_default=False,
     ),
 ]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="What `amc tune` wrote; other options count more")]
 Boundary = Annotated[str | None, typer.Option(help="auto, step, or the node before which particles are compared")]
 
 
@@ -155,11 +160,12 @@ def compare(
     app_name: AppName,
     tasks: Tasks,
     reward: RewardName,
-    value: Annotated[str, typer.Option(help="Folder of a trained value function, or file.py:function")],
-    particles: Particles = 8,
+    value: Annotated[str | None, typer.Option(help="Folder of a value function, URL, or file.py:function")] = None,
+    particles: Annotated[int | None, typer.Option("--particles", "-n", help="N, runs per task (8)", min=1)] = None,
     seeds: Seeds = 1,
     split: Split = None,
     limit: Limit = None,
+    config: ConfigFile = None,
     boundary: Boundary = None,
     effects: EffectsOf = None,
     resample: Annotated[str | None, typer.Option(help="e.g. 'every(3)', 'at(4, 12)', 'ess_below(0.5)'")] = None,
@@ -180,20 +186,23 @@ def compare(
     """
     from langgraph_amc.evaluate.compare import compare as run
     from langgraph_amc.evaluate.report import print_comparisons
+    from langgraph_amc.runtime.config import RunConfig
     from langgraph_amc.runtime.settings import read_settings
     from langgraph_amc.tasks.loading import load_reward
 
     budget = read_budget(max_usd, max_tokens, max_calls, max_seconds, price)
     graph, taskset = _app(app_name), _tasks(tasks, split, limit)
-    settings = read_settings(
-        graph,
-        particles=particles,
-        boundary=boundary,
-        value=_value(value),
-        resample=resample,
-        beta=beta,
-        effects=read_effects(effects),
-    )
+    read = RunConfig() if config is None else RunConfig.load(config)
+    given = {
+        "particles": particles,
+        "boundary": boundary,
+        "value": None if value is None else _value(value),
+        "resample": resample,
+        "beta": beta,
+        "effects": read_effects(effects),
+    }
+    settings = read_settings(graph, **read.arguments({k: v for k, v in given.items() if v is not None}))
+    read.check(settings)
     with bar("comparing", quiet or as_json) as progress:
         comparison = asyncio.run(
             run(
@@ -243,10 +252,14 @@ def demo(
     console.print(f"{result.seconds:.0f} seconds in all", style="dim")
 
 
+app.command("import")(import_logs)
+app.command()(iterate)
+app.command()(tune)
 app.command()(plan)
 app.command()(runs)
 app.command()(show)
 app.command()(resume)
+app.command("serve-value")(serve_value)
 app.command()(settle)
 app.command()(prune)
 
@@ -299,7 +312,7 @@ def _writable(folder: Path) -> None:
 def _value(name: str) -> Any:
     from langgraph_amc.tasks.loading import load_object
 
-    return name if Path(name).is_dir() or ":" not in name else load_object(name)
+    return name if Path(name).is_dir() or ":" not in name or "://" in name else load_object(name)
 
 
 def _train(trajectories: Any, base: str, out: Path, quiet: bool, **options: Any) -> Any:

@@ -121,14 +121,26 @@ def resume(
     app: Annotated[str, typer.Argument(help="The wrapped app, as file.py:name", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was killed or interrupted; the app is the one that wrap(…, journal=…) returned."""
+    """Go on with a run that was killed or interrupted; the app is the one that wrap(…, journal=…) returned.
+
+    The journal is the app's own. A call that had a context or more configurable keys than its thread can only be
+    gone on with in code: amc.resume(app, run, config=…, context=…).
+    """
     from langgraph_amc.runtime.result import AMCOutput
     from langgraph_amc.runtime.resume import aresume
+    from langgraph_amc.runtime.resume import resume as resume_now
     from langgraph_amc.runtime.wrap import last_run
     from langgraph_amc.tasks.loading import load_app
 
-    loaded = load_app(app)
-    output = asyncio.run(aresume(loaded, run))
+    async def on_a_loop() -> Any:  # where savers are opened that need one
+        loaded = load_app(app)
+        if only_blocking(loaded.checkpointer):
+            return loaded, None
+        return loaded, await aresume(loaded, run)
+
+    loaded, output = asyncio.run(on_a_loop())
+    if output is None:
+        output = resume_now(loaded, run)
     record = output.amc if isinstance(output, AMCOutput) else last_run(loaded)
     said = getattr((output.get("messages") or [None])[-1], "text", None) if isinstance(output, dict) else None
     if as_json:
@@ -153,6 +165,16 @@ def settle(
     with _opened(journal) as opened:
         tell(opened, run, key, result, error=None if failed is None else RuntimeError(failed))
     typer.echo(f"{key} is settled: call the app again, or use `amc resume`")
+
+
+def only_blocking(saver: Any) -> bool:
+    """Whether a saver has no asynchronous methods, as LangGraph's `SqliteSaver`."""
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    kind = type(saver)
+    return (kind.__module__, kind.__name__) == ("langgraph.checkpoint.sqlite", "SqliteSaver") or (
+        isinstance(saver, BaseCheckpointSaver) and kind.aget_tuple is BaseCheckpointSaver.aget_tuple
+    )
 
 
 # -- inside --------------------------------------------------------------------------------------

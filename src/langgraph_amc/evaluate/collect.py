@@ -75,7 +75,7 @@ async def collect(
             missing += outcome.missing
             usage = usage + outcome.result.usage
     exhausted = None if account is None else account.exhausted
-    if not runs:
+    if not runs or not (rewards or missing):
         raise NothingCollectedError(f"the budget was used up before a run had ended ({exhausted}): raise it")
     if failed == runs:
         raise NothingCollectedError(

@@ -167,8 +167,8 @@ async def _compare(
     grid_shape = (len(tasks), len(seeds))
     index = {task.id: i for i, task in enumerate(tasks)}
     column = {seed: j for j, seed in enumerate(seeds)}
-    steered = replace(settings, reward=None, select=best_value)
-    blind = replace(steered, resample=never())
+    steered = replace(settings, reward=None, select=best_value, best_possible=None)
+    blind = replace(steered, resample=never(), adaptive=None, quorum=None, backtrack=None)
     arms = {name: _Grid(grid_shape) for name in (SINGLE, BEST_OF_N, SAME_TOKENS, AMC)}
     total = len(tasks) * len(seeds) * 2
     pools: dict[tuple[int, int], list[Outcome]] = {}

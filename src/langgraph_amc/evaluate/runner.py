@@ -20,6 +20,7 @@ from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction
 from langgraph_amc.tasks.task import Task
 from langgraph_amc.trajectories.types import Trajectory
+from langgraph_amc.value.targets import with_resamplings
 
 FAILED = 0.0
 """Reward of a run that broke: unlike a reward that could not be evaluated, it is known to have earned nothing."""
@@ -59,7 +60,8 @@ class Outcome:
             report.trajectory.with_outcome(reward)
             for report, reward in zip(self.result.particles, self.rewards, strict=True)
         ]
-        return tuple(replace(t, task_id=self.job.task.id) for t in (*graded, *self._pruned()))
+        whole = with_resamplings((*graded, *self._pruned()), self.result.checks)
+        return tuple(replace(t, task_id=self.job.task.id) for t in whole)
 
     def _pruned(self) -> Iterable[Trajectory]:
         return (report.trajectory for report in self.result.pruned)

@@ -12,10 +12,10 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -92,6 +92,18 @@ class _Ask:
     above: tuple[UUID, ...]
 
 
+class Witness(Protocol):
+    """Hears of the calls that an account lets go, so that they count even if this process is killed meanwhile."""
+
+    def asked(self, call: UUID, worst: Usage) -> None:
+        """A call may be made, and takes so much at most."""
+        ...
+
+    def answered(self, *calls: UUID) -> None:
+        """What these calls took is booked."""
+        ...
+
+
 class Account:
     """What has been spent and reserved under a `Budget`; thread-safe, for any number of event loops.
 
@@ -108,6 +120,7 @@ class Account:
         """Calls that took more than their worst case: a wrong bound, to be reported as a bug."""
         self.async_gate = gate.AsyncGate(self)
         self.sync_gate = gate.SyncGate(self)
+        self.witness: Witness | None = None
         self._clock = clock
         self._opened = clock()
         self._booked = Usage()
@@ -185,6 +198,17 @@ class Account:
         with _lock:
             self._opened -= seconds
             self._add(usage)
+
+    def lose(self, calls: Mapping[UUID, Usage]) -> None:
+        """Charge calls of an earlier part of the run whose answers were never heard of: a provider may bill them."""
+        with _lock:
+            self._lost.update(calls)
+
+    @property
+    def lost(self) -> tuple[UUID, ...]:
+        """Calls without an end that are charged at their worst case."""
+        with _lock:
+            return tuple(self._lost)
 
     def book(self, usage: Usage) -> None:
         """Book spending that did not go through LangChain, here and in the accounts around; never refuses."""
@@ -316,6 +340,8 @@ class Account:
                 if ask.run_id is not None:
                     for account, worst in todo:
                         account._calls[ask.run_id] = _Call(worst, ask.request, ask.owner)
+                        if account.witness is not None:
+                            account.witness.asked(ask.run_id, worst)
                 return None
             for account, worst, limit in lacking:
                 if not wait or account._lacks(worst, ask) is not None:
@@ -364,7 +390,8 @@ class Account:
         """A call that will not be made; accounts around may have been asked before this one."""
         _refused.append(run_id)
         for account in self.chain:
-            account._calls.take(run_id)
+            if account._calls.take(run_id) is not None and account.witness is not None:
+                account.witness.answered(run_id)
         _bell.ring()
 
     def _worst(self, request: Request) -> list[Usage]:
@@ -396,6 +423,8 @@ class Account:
         """Take a call off the books, even one that was given up for lost."""
         call = self._calls.take(run_id) or self._lost_calls.pop(run_id, None)
         self._lost.pop(run_id, None)
+        if call is not None and self.witness is not None:
+            self.witness.answered(run_id)
         if call is not None and call.farewell is not None and isinstance(call.owner, asyncio.Task):
             call.owner.remove_done_callback(call.farewell)
         return call

@@ -31,6 +31,11 @@ def pick_device(device: str | None = None) -> torch.device:
     return torch.device("cpu")
 
 
+def depends_on_length(config: Any) -> bool:
+    """Whether a token's keys depend on the longest row of the batch, so that rows cannot share or be padded."""
+    return bool(_rope_types(getattr(config, "rope_parameters", None)) & _BATCH_DEPENDENT_ROPE)
+
+
 def _rope_types(parameters: Mapping[str, Any] | None) -> set[str]:
     """All rope types in a config, which keeps one for the model or one per type of layer."""
     if not parameters:
@@ -52,7 +57,7 @@ class Decoder:
         self.dtype = pool.shape.dtype
         self.vocabulary: int = config.vocab_size
         self.context_length: int = config.max_position_embeddings
-        if _rope_types(getattr(config, "rope_parameters", None)) & _BATCH_DEPENDENT_ROPE:
+        if depends_on_length(config):
             raise ConfigurationError(
                 "this model's rope_type makes a token's keys depend on the longest row of the batch; the"
                 " batch engine needs position embeddings that depend on the position only"

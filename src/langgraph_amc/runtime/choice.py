@@ -15,7 +15,7 @@ from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.population import AppPopulation
 from langgraph_amc.runtime.request import StreamRequest
 from langgraph_amc.runtime.settings import Settings
-from langgraph_amc.smc import Candidate, Final, SelectionError
+from langgraph_amc.smc import Abstain, AbstainedError, Abstention, Candidate, Final, SelectionError
 
 
 class AllParticlesFailedError(AMCError):
@@ -39,19 +39,34 @@ def choose(
     Those that ended by themselves or paused before an effect come before those that a budget stopped.
     """
     ended = [p for p in population.born if id(p) in finals]
-    if len(ended) == 1 or all(p.status == "failed" for p in ended):
+    if all(p.status == "failed" for p in ended) or (len(ended) == 1 and not isinstance(settings.select, Abstain)):
         return ended[0]
-    candidates = [_candidate(p, finals[id(p)]) for p in ended]
     try:
-        return ended[_index(settings.select(rng, candidates), len(ended))]
+        index = settings.select(rng, candidates([finals[id(p)] for p in ended]))
     except SelectionError as error:
         if not population.unrewarded:
             raise
         raise SelectionError(f"{error} Rewards are missing, the first because {population.unrewarded[0]}") from error
+    chosen = ended[_index(index, len(ended))]
+    population.abstention = index if isinstance(index, Abstention) else None
+    if population.abstention is not None and chosen.held:  # nothing is done to the world for want of a better answer
+        raise AbstainedError(population.abstention.confidence, population.abstention.below)
+    return chosen
 
 
-def _candidate(particle: Particle, final: Final[Particle]) -> Candidate:
-    value = particle.values[-1] if particle.values else None
+def candidates(finals: Sequence[Final[Particle]]) -> list[Candidate]:
+    """Particles that have ended, as selectors and the rules that end a run see them.
+
+    Where the value function has failed for every last state, the last score that each particle has stands in.
+    """
+    at_end = any(f.particle.values and f.particle.values[-1] is not None for f in finals)
+    return [_candidate(final, at_end) for final in finals]
+
+
+def _candidate(final: Final[Particle], at_end: bool) -> Candidate:
+    particle = final.particle
+    known = particle.values[-1:] if at_end else [v for v in particle.values if v is not None]
+    value = known[-1] if known else None
     reward = None if particle.outcome is None else particle.observed
     if particle.held and value is not None:
         reward = particle.observed + value  # what it has got, and what it may expect once the effect has happened

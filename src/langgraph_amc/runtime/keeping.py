@@ -17,14 +17,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from langchain_core.runnables import RunnableConfig
 from langgraph.store.base import PutOp
 
 from langgraph_amc.policy.account import Account
 from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.journal import JournalError, RunInUseError
 from langgraph_amc.runtime.particle import Particle
-from langgraph_amc.runtime.request import JOURNAL_KEY, RUN_KEY, StreamRequest
-from langgraph_amc.runtime.restoring import Back, bring_back, spent
+from langgraph_amc.runtime.request import CONTEXT, JOURNAL_KEY, RUN_KEY, StreamRequest
+from langgraph_amc.runtime.restoring import Back, bring_back, spent, stored_final, stored_state
 from langgraph_amc.runtime.result import AMCResult, Check
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.smc import FilterState, Final
@@ -46,6 +47,7 @@ async def open_keeper(
         "thread_id": thread_id,
         "head": head_id,
         "particles": request.settings.particles,
+        "given": [*sorted(set(_public(request.config)) - {"thread_id"}), *_context(request.options)],
     }
     key = _key(request, root, thread_id)
     named = thread_id is not None or not request.config["configurable"].keys().isdisjoint((RUN_KEY, JOURNAL_KEY))
@@ -53,7 +55,7 @@ async def open_keeper(
         run = await _open(
             engine, journal, key, named, {"seed": seed, "about": about, "input": request.input, "serde": root.serde}
         )
-        keeper = JournalKeeper(run, engine, root, request.settings.particles)
+        keeper = JournalKeeper(run, engine, root)
         if keeper.goes_on_from(head_id):
             return keeper
         if JOURNAL_KEY in request.config["configurable"]:
@@ -91,9 +93,8 @@ def _key(request: StreamRequest, root: ParticleSaver, thread_id: str | None) -> 
 
     settings = request.settings
     kind, data = dump(root.serde, request.input, "the input of the run")
-    configurable = request.config["configurable"]
-    place = configurable.get("checkpoint_ns") if request.nested else ""
-    public = {k: v for k, v in configurable.items() if not k.startswith(("__", "checkpoint_ns", "checkpoint_map"))}
+    place = request.config["configurable"].get("checkpoint_ns") if request.nested else ""
+    public = _public(request.config)
     parts = (
         _graph(request.app),
         thread_id,
@@ -109,6 +110,16 @@ def _key(request: StreamRequest, root: ParticleSaver, thread_id: str | None) -> 
     return hashlib.blake2b(said.encode() + data, digest_size=16).hexdigest()
 
 
+def _public(config: RunnableConfig) -> dict[str, Any]:
+    """What the caller has configured."""
+    hidden = ("__", "checkpoint_ns", "checkpoint_map", RUN_KEY, JOURNAL_KEY)
+    return {k: v for k, v in config["configurable"].items() if not k.startswith(hidden)}
+
+
+def _context(options: Mapping[str, Any]) -> list[str]:
+    return [] if options.get("context") is None else [CONTEXT]
+
+
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
@@ -121,11 +132,11 @@ def _graph(app: Any) -> tuple[Any, ...]:
 class JournalKeeper:
     """Writes one run into its journal."""
 
-    def __init__(self, run: RunJournal, engine: Engine, root: ParticleSaver, particles: int) -> None:
+    def __init__(self, run: RunJournal, engine: Engine, root: ParticleSaver) -> None:
         self.run = run
         self.account: Account | None = None
-        """The run's own account, if it has one."""
-        self._particles = particles
+        self.more: dict[str, Any] = {}
+        """What else the run has to know of itself; JSON."""
         self._engine = engine
         self._started = time.monotonic()
         self._told: set[str] = set()
@@ -136,6 +147,14 @@ class JournalKeeper:
         left = run.restore(root.base, root.serde, root.blank)
         self._state = None if left is None else left.population
         self._stored = {} if left is None else left.particles
+        self._unanswered = {} if left is None else left.unanswered
+
+    def charges(self, account: Account) -> None:
+        """This is the run's own account: what it lets go is written, and what was on its way before counts."""
+        self.account = account
+        counted = () if self._state is None else self._state.get("lost", ())
+        account.lose({call: worst for call, worst in self._unanswered.items() if str(call) not in counted})
+        account.witness = self.run
 
     @property
     def restored(self) -> bool:
@@ -159,7 +178,7 @@ class JournalKeeper:
     async def restore(self, population: AppPopulation, rng: np.random.Generator) -> Back:
         """Bring particles, weights and the random generator back to where the journal left off."""
         assert self._state is not None
-        back = await bring_back(population, self._stored, self._state, self._particles)
+        back = await bring_back(population, self._stored, self._state)
         rng.bit_generator.state = back.rng
         self._told.update(p.name for p in population.born)
         self._born = [p.name for p in population.born]
@@ -227,13 +246,7 @@ class JournalKeeper:
             rng,
             checks,
             state.finals,
-            filter={
-                "boundary": state.boundary,
-                "live": [p.name for p in state.live],
-                "log_base": state.log_base,
-                "baseline": [float(x) for x in state.baseline],
-                "seen": [float(x) for x in state.seen],
-            },
+            filter=stored_state(state),
         )
 
     async def decided(
@@ -259,12 +272,14 @@ class JournalKeeper:
                 "chosen": None,
                 "held": [],
                 "born": self._born,
+                "more": self.more,
                 **more,
-                "finals": [{**_plain(final), "particle": final.particle.name} for final in finals],
+                "finals": [stored_final(final) for final in finals],
                 "rng": _rng_state(rng),
                 "checks": self._check_rows(checks),
                 "seconds": self.seconds,
                 "spent": None if self.account is None else asdict(self.account.spent),
+                "lost": [] if self.account is None else [str(call) for call in self.account.lost],
             }
         )
 
@@ -307,16 +322,6 @@ def lasts(particle: Particle) -> bool:
 
 
 _CHECK = tuple(field.name for field in fields(Check))
-
-
-def _plain(final: Final[Particle]) -> dict[str, Any]:
-    return {
-        "log_weight": float(final.log_weight),
-        "reward": float(final.reward),
-        "last_value": final.last_value,
-        "done": final.done,
-        "failed": final.failed,
-    }
 
 
 def _rng_state(rng: np.random.Generator) -> dict[str, Any]:

@@ -12,22 +12,22 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from uuid import UUID
 
 from langchain_core.caches import BaseCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.globals import get_llm_cache, set_llm_cache
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from langchain_core.outputs import Generation, LLMResult
 
 from langgraph_amc.context import ParticleContext, current_boundary, current_particle
 from langgraph_amc.runtime.boundaries import ModelCalls
 
-T = TypeVar("T")
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
@@ -80,7 +80,7 @@ class JournalCache(BaseCache):
         self.inner = inner
 
     def lookup(self, prompt: str, llm_string: str) -> Any:
-        found = _replayed(prompt)
+        found = _replayed(prompt, llm_string)
         return self.inner.lookup(prompt, llm_string) if found is None and self.inner is not None else found
 
     def update(self, prompt: str, llm_string: str, return_val: Any) -> None:
@@ -88,7 +88,7 @@ class JournalCache(BaseCache):
             self.inner.update(prompt, llm_string, return_val)
 
     async def alookup(self, prompt: str, llm_string: str) -> Any:
-        found = _replayed(prompt)
+        found = _replayed(prompt, llm_string)
         return await self.inner.alookup(prompt, llm_string) if found is None and self.inner is not None else found
 
     async def aupdate(self, prompt: str, llm_string: str, return_val: Any) -> None:
@@ -105,15 +105,17 @@ class Call:
     """A model's call under way in a run with a journal."""
 
     answers: Answers
-    run: str
     particle: str
     boundary: int
-    said: bytes
-    """Digest of the messages."""
+    asked: str | Sequence[BaseMessage]
     digest: bytes
-    """Of the messages and the parameters: what tells the question."""
+    """Of all that was said and the parameters: what tells the question."""
     looked_up: bool = False
     replayed: bool = False
+
+
+_begun: ContextVar[tuple[UUID, ...]] = ContextVar("amc_calls_begun", default=())
+"""The model calls that were begun in this context, the newest first; some have ended."""
 
 
 class Calls:
@@ -128,26 +130,26 @@ class Calls:
         if (here := _here()) is None:
             return
         answers, particle = here
-        said = content_digest(asked)
-        boundary = current_boundary.get()
-        call = Call(answers, particle.run_id, particle.particle, boundary, said, digest(said, parameters))
+        call = Call(answers, particle.particle, current_boundary.get(), asked, question(asked, parameters))
         with self._lock:
             self._calls[run_id] = call
+            around = [key for key in _begun.get() if key in self._calls]
+        _begun.set((run_id, *around))
 
     def end(self, run_id: UUID) -> Call | None:
         with self._lock:
             return self._calls.pop(run_id, None)
 
-    def waiting(self, particle: ParticleContext, prompt: str) -> Call | None:
-        """The call that asks the cache for ``prompt``: the particle's only one, or the first that said the same."""
+    def waiting(self, prompt: str) -> Call | None:
+        """The chat model's call that asks the cache for ``prompt`` here: the newest that said that, else the newest."""
+        texts = _texts_of_prompt(prompt)
+        if texts is None:
+            return None
         with self._lock:
-            mine = [
-                call
-                for call in self._calls.values()
-                if not call.looked_up and (call.run, call.particle) == (particle.run_id, particle.particle)
-            ]
-            said = _prompt_digest(prompt) if len(mine) > 1 else b""
-            call = mine[0] if len(mine) == 1 else next((c for c in mine if c.said == said), None)
+            around = [self._calls[key] for key in _begun.get() if key in self._calls]
+            open = [call for call in around if not call.looked_up and not isinstance(call.asked, str)]
+            same = (call for call in open if _texts(call.asked) == texts)
+            call = next(same, open[0] if open else None)
             if call is not None:
                 call.looked_up = True
             return call
@@ -168,8 +170,7 @@ class Recorder(BaseCallbackHandler):
         _calls.begin(run_id, messages[0], kwargs.get("invocation_params"))
 
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        # a plain model asks the cache before it says so: nothing but the prompt is known there
-        _calls.begin(run_id, prompts[0], None)
+        _calls.begin(run_id, prompts[0], kwargs.get("invocation_params"))
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         call = _calls.end(run_id)
@@ -275,87 +276,65 @@ def _here() -> tuple[Answers, ParticleContext] | None:
     return None if particle is None or answers is None else (answers, particle)
 
 
-def _replayed(prompt: str) -> list[Generation] | None:
+def _replayed(prompt: str, llm_string: str) -> list[Generation] | None:
     if (here := _here()) is None:
         return None
     answers, particle = here
-    if (call := _calls.waiting(particle, prompt)) is not None:
+    if (call := _calls.waiting(prompt)) is not None:
         found = answers.lookup(call.particle, call.boundary, call.digest)
         call.replayed = found is not None
     else:
-        question = digest(content_digest(prompt), None)
-        found = answers.lookup(particle.particle, current_boundary.get(), question)
+        # a plain model asks the cache before it says so, by the parameters that it will then give
+        asked = _question([prompt, llm_string])
+        found = answers.lookup(particle.particle, current_boundary.get(), asked)
     if not answers.replaying:
         with _changing:
             _rewrap()
     return found
 
 
-FIRST, LAST = 1, 4
-"""Messages that tell a question: these, and how long each of the others is."""
-WHOLE = 16_000
-"""Characters up to which what the others say is looked at too."""
+_UNSAID = frozenset(("content", "type", "id", "response_metadata", "usage_metadata", "artifact", "invalid_tool_calls"))
+"""Fields of a message that no provider is sent, or that are looked at apart."""
 
 
-def content_digest(asked: str | Sequence[BaseMessage]) -> bytes:
-    """16 bytes that stand for what was said, whatever ids and metadata the messages have."""
-    if isinstance(asked, str):
-        return _digest([asked])
-    parts = _outline([message.content for message in asked])
-    for message in _telling(asked):
-        calls = message.tool_calls if isinstance(message, AIMessage) else ()
-        answers = message.tool_call_id if isinstance(message, ToolMessage) else None
-        _say(parts, message.type, message.content, calls, answers)
-    return _digest(parts)
+def question(asked: str | Sequence[BaseMessage], parameters: Any) -> bytes:
+    """16 bytes that stand, in every process, for what a model was asked: all that was said, and the parameters."""
+    roles = () if isinstance(asked, str) else map(_role, asked)
+    return _question([*_texts(asked), *roles, str(sorted(parameters.items())) if parameters else ""])
 
 
-def _telling(asked: Sequence[T]) -> Sequence[T]:
-    return asked if len(asked) <= FIRST + LAST else [*asked[:FIRST], *asked[-LAST:]]
+def _role(message: BaseMessage) -> str:
+    """All but the content of a message that makes a difference."""
+    said, kind = message.__dict__, type(message)
+    if not said["additional_kwargs"] and said["name"] is None:
+        if kind is HumanMessage or kind is SystemMessage:
+            return message.type
+        if kind is AIMessage and not said["tool_calls"]:
+            return "ai"
+    return message.type + str({name: said[name] for name in said if name not in _UNSAID and said[name]})
 
 
-def _outline(contents: Sequence[Any]) -> list[str]:
-    lengths = tuple(map(len, contents))
-    parts = [str(hash((len(contents), *lengths)))]  # that of whole numbers is the same in every process
-    if len(contents) > FIRST + LAST and sum(lengths) <= WHOLE:
-        parts += map(_text, contents[FIRST:-LAST])
-    return parts
-
-
-def _say(parts: list[str], kind: str, content: Any, calls: Sequence[Mapping[str, Any]], answers: str | None) -> None:
-    parts.append(kind)
-    parts.append(_text(content))
-    if calls:
-        parts.append(repr([(call["name"], call["args"], call["id"]) for call in calls]))
-    elif answers is not None:
-        parts.append(answers)
+def _texts(asked: str | Sequence[BaseMessage]) -> list[str]:
+    return [asked] if isinstance(asked, str) else [_text(message.content) for message in asked]
 
 
 def _text(content: Any) -> str:
     return content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=repr)
 
 
-def _prompt_digest(prompt: str) -> bytes:
-    """`content_digest` of the messages that LangChain has written as a prompt, or of a plain model's text."""
+def _texts_of_prompt(prompt: str) -> list[str] | None:
+    """The same of messages that LangChain has written for a cache; ``None`` for a plain model's prompt."""
     try:
-        written = [message["kwargs"] for message in json.loads(prompt)]
-        parts = _outline([m["content"] for m in written])
-        for m in _telling(written):
-            _say(parts, m["type"], m["content"], m.get("tool_calls") or (), m.get("tool_call_id"))
-    except (ValueError, KeyError, TypeError):  # any text, and a message may hold what JSON cannot
-        return content_digest(prompt)
-    return _digest(parts)
+        return [_text(message["kwargs"]["content"]) for message in json.loads(prompt)]
+    except (ValueError, KeyError, TypeError, RecursionError):  # any text
+        return None
 
 
-def _digest(parts: Sequence[str]) -> bytes:
-    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def digest(said: bytes, parameters: Any) -> bytes:
-    """16 bytes that stand for a question, in every process; addresses of objects differ between processes."""
-    text = str(sorted(parameters.items(), key=lambda item: str(item[0])) if parameters else "")
-    if " at 0x" in text:
+def _question(parts: Sequence[str]) -> bytes:
+    text = "\0".join(parts)
+    if " at 0x" in text:  # of objects, which differ from process to process
         text = _ADDRESS.sub("", text)
-    return hashlib.blake2b(said + text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 _calls = Calls()

@@ -64,6 +64,8 @@ class Particle:
     outcome: float | None = None
     judged: bool = False
     """Whether it has ended and its outcome and value have been asked for."""
+    halted: bool = False
+    """Whether it is given up, and begins no other super-step."""
     lineage: tuple[tuple[Event, ...], ...] = ()
     """Stream events by segment; segments are shared with clones."""
 
@@ -167,7 +169,7 @@ class Particle:
         """Run on to boundary ``until`` (``None``: to the end)."""
         engine = self.launch.engine
         with self._identified():
-            while not self.done and not engine.stopping and (until is None or self.boundary < until):
+            while not (self.done or self.halted or engine.stopping) and (until is None or self.boundary < until):
                 current_boundary.set(self.boundary)
                 await self._to_next_edge()
 

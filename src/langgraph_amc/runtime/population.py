@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +14,15 @@ import numpy as np
 from langgraph_amc.context import ParticleContext
 from langgraph_amc.errors import AMCError
 from langgraph_amc.runtime.cells import Packed, Shared, freeze
-from langgraph_amc.runtime.effects import EffectRules, EffectScope
+from langgraph_amc.runtime.effects import EffectRules, EffectScope, SessionError
+from langgraph_amc.runtime.flights import Flights
 from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.launch import Launch, charged
 from langgraph_amc.runtime.outbox import MemoryOutbox, Outbox
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.record import messages_of
 from langgraph_amc.runtime.saver import ParticleSaver
-from langgraph_amc.smc import Arrival, FilterState
+from langgraph_amc.smc import Abstention, Arrival, FilterState, Quorum
 from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction
 from langgraph_amc.tasks.task import Task
 from langgraph_amc.value.protocol import FloatArray
@@ -29,7 +31,7 @@ Scorer = Callable[[Sequence[Sequence[str]]], FloatArray]
 
 
 class ScoreError(AMCError):
-    """The value function gave something that is not one number per state."""
+    """The value function gave something that is not one number per state, or never gave a number at all."""
 
 
 def particle_identity(run_id: str, seed: int) -> Callable[[str], ParticleContext]:
@@ -67,22 +69,44 @@ class AppPopulation:
     born: list[Particle] = field(default_factory=list)
     unrewarded: list[str] = field(default_factory=list)
     """Why rewards are missing."""
+    threads: int = 1
+    """How many particles may run at once where there is no event loop."""
+    quorum: Quorum | None = None
+    """When stragglers are not waited for; ``None``: they are."""
+    best_possible: float | None = None
+    """A return that nobody can exceed: who has it makes the others needless."""
+    abstention: Abstention | None = None
+    """The last choice, where nobody was good enough."""
+    unparked: dict[str, str] = field(default_factory=dict)
+    """Particles to whose states one cannot go back, and why."""
+    parked: list[Particle] = field(default_factory=list)
+    """Copies that stand at earlier states; nobody runs them."""
+    _forgotten: list[Particle] = field(default_factory=list)
+    """Copies at earlier states that are needed no more, of which the journal has not been told."""
+    _observed: set[Particle] = field(default_factory=set)
+    _flights: Flights | None = None
     _names: int = 0
     _frozen: Packed | Shared | None = None
 
     async def start(self, n: int) -> Sequence[Particle]:
+        before = len(self.born)
         for _ in range(n):
             store = None if self.store is None else OverlayStore(self.store)
             name = self._name()
             effects = self.scope(name)
-            if effects is not None and n == 1:
+            if effects is not None and self.threads == 1:
                 effects.release_all()  # nobody to choose among
             self._add(
                 Particle(
                     self.launch, name, self.root.fork(), store, self.own_input(), effects, calls=self.launch.calls()
                 )
             )
-        return list(self.candidates)
+        return self.born[before:]
+
+    @property
+    def founders(self) -> int:
+        """How many particles were started, clones not counted."""
+        return sum(p.parent is None for p in self.born)
 
     def scope(self, name: str, state: dict[str, Any] | None = None) -> EffectScope | None:
         """The effects of a founder, or of a particle that a journal brings back."""
@@ -101,9 +125,9 @@ class AppPopulation:
             self._frozen = freeze(self.input)
         return self._frozen.thaw()
 
-    def take_back(self, particles: Sequence[Particle]) -> None:
+    def take_back(self, particles: Sequence[Particle], parked: Sequence[Particle] = ()) -> None:
         """Take up particles that a journal brings back, in order of birth."""
-        self.born = list(particles)
+        self.born, self.parked = list(particles), list(parked)
         self.candidates = [p for p in particles if p.status != "pruned"]
         self._names = len(particles)
 
@@ -117,6 +141,7 @@ class AppPopulation:
         """Let the effects happen that the chosen particle has paused before, and branch it again behind them."""
         await self.only(winner)
         winner.release()
+        self._observed.discard(winner)
         # not broken off at a deadline: an effect may be under way
         await self.launch.engine.gather([winner.advance(winner.boundary + 1)])
         await self.advance([winner], winner.boundary)
@@ -135,9 +160,9 @@ class AppPopulation:
             await self.launch.engine.call(particle.effects.close)
 
     async def advance(self, particles: Sequence[Particle], until: int | None) -> Sequence[Arrival]:
-        await self._advance([p for p in particles if not p.done], until)
-        await self._judge([p for p in particles if p.done and not p.judged])
-        return [self._arrival(p) for p in particles]
+        late = await self._advance([p for p in particles if not p.done], until)
+        await self._judge([p for p in particles if p.done and not p.judged and p not in late])
+        return [Arrival(p.observed, done=False, late=True) if p in late else self._arrival(p) for p in particles]
 
     async def score(self, particles: Sequence[Particle]) -> FloatArray:
         values = await self._score(particles)
@@ -146,29 +171,101 @@ class AppPopulation:
         return values
 
     async def fork(self, particle: Particle) -> Particle:
-        return self._add(particle.fork(self._name()))
+        clone = particle.fork(self._name())
+        if particle in self.parked:
+            clone.parent = particle.parent
+        return self._add(clone)
+
+    async def park(self, particle: Particle) -> Particle | None:
+        """A copy that stays at this state, where one can be made."""
+        try:
+            copy = particle.fork(f"{particle.name}@{particle.boundary}")
+        except SessionError as error:
+            self.unparked[particle.name] = str(error)
+            return None
+        self.parked.append(copy)
+        if self.launch.keeper is not None:
+            self.launch.keeper.particle(copy)
+        return copy
+
+    def tell_forgotten(self) -> None:
+        """Tell the journal which earlier states are needed no more, now that it is decided."""
+        forgotten, self._forgotten = self._forgotten, []
+        if self.launch.keeper is not None:
+            for particle in forgotten:
+                self.launch.keeper.particle(particle)
 
     async def prune(self, particle: Particle) -> None:
-        if particle in self.candidates and not particle.done:
+        overtaken = self._flights is not None and await self._flights.ground(particle)
+        if particle in self.parked:
+            self.parked.remove(particle)
+            self._forgotten.append(particle)
+            await self.drop(particle)
+        elif particle in self.candidates and (overtaken or not particle.done):
             self.candidates.remove(particle)
             await self.drop(particle)
+            particle.status = "pruned"  # even if it had just ended
+
+    @property
+    def scored(self) -> bool:
+        """Whether the value function has given any score at all."""
+        return any(value is not None for particle in self.born for value in particle.values)
+
+    @property
+    def unscored(self) -> int:
+        """How many have ended without an outcome, nor a score in its place."""
+        ended = [p for p in self.born if p.judged and p.outcome is None and p.status != "failed" and p.values]
+        return sum(p.values[-1] is None for p in ended)
 
     async def end(self, winner: Particle | None) -> None:
         """End every held run, and give up every particle but the winner for good."""
+        if self._flights is not None:
+            for particle in self.born:
+                await self._flights.ground(particle)
+            self._flights.close()
+        for particle in list(self.parked):
+            await self.prune(particle)
         for particle in self.born:
             await (particle.prune() if particle is winner else self.drop(particle))
 
     # -- inside ----------------------------------------------------------------------------------
 
-    async def _advance(self, running: Sequence[Particle], until: int | None) -> None:
+    async def _advance(self, running: Sequence[Particle], until: int | None) -> set[Particle]:
+        """Run on; who is late."""
         account = self.launch.account
         deadline = None if account is None else account.deadline
-        await self.launch.engine.gather([p.advance(until) for p in running], deadline)
+        late = set[Particle]()
+        if self.quorum is None and self.best_possible is None:
+            await self.launch.engine.gather([p.advance(until) for p in running], deadline)
+        else:
+            self._flights = self._flights or Flights(self.launch.engine, self.threads)
+            late = await self._flights.fly(
+                running, until, self._fly, quorum=self.quorum, deadline=deadline, enough=lambda: self._unbeatable
+            )
         if account is None or deadline is None or time.monotonic() < deadline:
-            return
+            return late
         for particle in running:
-            if not particle.done and (until is None or particle.boundary < until):
+            broken_off = self._flights is not None and await self._flights.ground(particle)
+            if not particle.done and (broken_off or until is None or particle.boundary < until):
                 await particle.stop(account.timed_out())
+        return set()
+
+    async def _fly(self, particle: Particle, until: int | None) -> None:
+        await particle.advance(until)
+        if self.best_possible is not None and particle.done:
+            await self._look_at(particle)
+
+    @property
+    def _unbeatable(self) -> bool:
+        """Whether a particle that has ended has a return that nobody can exceed."""
+        best = self.best_possible
+        return best is not None and any(p.outcome is not None and p.observed >= best for p in self.candidates)
+
+    async def _look_at(self, particle: Particle) -> None:
+        """Ask for the reward of a particle that has ended, once."""
+        if particle not in self._observed:
+            particle.outcome = await self._observe(particle)
+            self._observed.add(particle)
 
     def _name(self) -> str:
         self._names += 1
@@ -182,7 +279,7 @@ class AppPopulation:
     async def _judge(self, ended: Sequence[Particle]) -> None:
         """What particles that have ended were worth, as far as anybody can tell."""
         for particle in ended:
-            particle.outcome = await self._observe(particle)
+            await self._look_at(particle)
         await self._estimate([p for p in ended if p.status != "failed" and not p.record.empty])
         for particle in ended:
             particle.judged = True
@@ -216,19 +313,19 @@ class AppPopulation:
             values = np.asarray(await self.launch.engine.call(self.score_states, texts), dtype=np.float64)
         if values.shape != (len(particles),):
             raise ScoreError(f"the value function returned shape {values.shape} for {len(particles)} states")
-        if np.isnan(values).any():
-            raise ScoreError(
-                "the value function returned NaN: a score that is missing has to be asked again or excluded"
-            )
         return values
 
     def _arrival(self, particle: Particle) -> Arrival:
         reward = particle.observed
         if particle.done and particle.outcome is None:
-            reward += particle.values[-1] or 0.0 if particle.values else 0.0
+            asked = bool(particle.values) or (self.reward is not None and particle.status == "finished")
+            value = particle.values[-1] if particle.values else None  # what it was worth, as far as anybody can tell
+            reward += math.nan if asked and value is None else value or 0.0
         return Arrival(reward, done=particle.done, failed=particle.status == "failed")
 
 
 def _note_value(particle: Particle, value: float) -> None:
+    """NaN is missing."""
     padding = len(particle.record.segments) - 1 - len(particle.values)
-    particle.values = (*particle.values, *(None,) * padding, value)[: len(particle.record.segments)]
+    noted = None if math.isnan(value) else value
+    particle.values = (*particle.values, *(None,) * padding, noted)[: len(particle.record.segments)]

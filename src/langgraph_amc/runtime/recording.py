@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from langgraph_amc.runtime.population import AppPopulation
 from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport, collapse_warning
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.runtime.sharing import cached_by_model, sharing_warnings
-from langgraph_amc.smc import Event, Final, Resampled, Scored, Weighted, never
+from langgraph_amc.smc import Event, Final, Resampled, Scored, Weighted, Withheld, never
 from langgraph_amc.trajectories.types import Trajectory, Usage
 
 PREVIOUS = "__previous__"
@@ -34,16 +36,15 @@ def book(checks: list[Check], event: Event[Particle]) -> None:
         weights = tuple(event.log_weights[i] for i in live)
         checks.append(Check(event.boundary, names, values, weights, event.ess * len(live), event.sharpness))
     elif isinstance(event, Resampled):
-        last = checks[-1]
-        checks[-1] = Check(
-            last.boundary,
-            last.particles,
-            last.values,
-            last.log_weights,
-            last.ess,
-            last.sharpness,
-            event.ancestors,
-        )
+        past = tuple(p.name for p in event.particles[len(event.particles) - event.past :])
+        checks[-1] = replace(checks[-1], ancestors=event.ancestors, past=past)
+    elif isinstance(event, Withheld):
+        checks[-1] = replace(checks[-1], withheld=event.reason)
+
+
+def missing_scores(population: AppPopulation, checks: Sequence[Check]) -> int:
+    """How often the value function gave no score."""
+    return sum(math.isnan(value) for check in checks for value in check.values) + population.unscored
 
 
 def report(particle: Particle, final: Final[Particle] | None) -> ParticleReport:
@@ -79,6 +80,7 @@ def result(
     checks: Sequence[Check],
     log_evidence: float | None,
     seconds: float,
+    stopped: str | None,
 ) -> AMCResult:
     """The record of a run whose particles have all ended."""
     kept = [p for p in population.born if p.status != "pruned"]
@@ -95,6 +97,9 @@ def result(
         seconds,
         tuple(_warnings(population, settings, checks)),
         _effects(population),
+        population.founders,
+        stopped,
+        population.abstention is not None,
     )
 
 
@@ -107,6 +112,8 @@ def _effects(population: AppPopulation) -> tuple[EffectRecord, ...]:
 def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Check]) -> list[str]:
     founders = [p for p in population.born if p.parent is None]
     found: list[str] = []
+    if population.abstention is not None:
+        found.append(f"no answer is good enough, this is the best there was: {population.abstention.why}")
     collapse = collapse_warning(
         [p.record.segments for p in founders],
         [p.calls.parameters for p in founders],
@@ -120,6 +127,16 @@ def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Ch
     compared = settings.value is not None and settings.particles > 1 and settings.resample != never()
     if compared and not checks:
         found.append(f"no boundary was reached, so nothing was resampled (best-of-N): {_why_no_check(population)}")
+    if missing := missing_scores(population, checks):
+        found.append(
+            f"{missing} score(s) of the value function are missing: their particles kept their weights relative to the "
+            "mean of the others, and were not compared"
+        )
+    if population.unparked:
+        name, why = next(iter(population.unparked.items()))
+        found.append(
+            f"nobody can go back to the states of {len(population.unparked)} particle(s), the first {name}: {why}"
+        )
     found.extend(
         f"particle {p.name} came back from the journal without its sessions' objects, so the next run does not begin "
         f"in its world: {p.effects.unrecovered}"

@@ -32,6 +32,9 @@ RUN_KEY = "amc_run"
 JOURNAL_KEY = "amc_journal_key"
 """Key of ``config["configurable"]`` by which a run that was left is called again."""
 
+CONTEXT = "context="
+"""Stands for the runtime context in a journal's list of what a call was given beside its input."""
+
 _TASK = "__pregel_task_id"
 """In the config of a call that a graph makes to run a part of itself."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,12 @@ from langgraph.store.base import PutOp
 
 from langgraph_amc.runtime.inside import state_inside
 from langgraph_amc.runtime.isolation import OverlayStore
+from langgraph_amc.runtime.journal import JournalError
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.record import Kept, Record
 from langgraph_amc.runtime.result import Check
 from langgraph_amc.runtime.saver import ParticleSaver
-from langgraph_amc.smc import FilterState, Final
+from langgraph_amc.smc import FilterState, Final, Past
 from langgraph_amc.trajectories.types import Usage
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Back:
     state: where the filter goes on, unless somebody has been chosen already.
     chosen: the particle that answers, or whose effects may happen.
     rng: state of the bit generator.
+    more: what `JournalKeeper.more` held.
     """
 
     state: FilterState[Particle] | None
@@ -46,29 +48,37 @@ class Back:
     finals: tuple[Final[Particle], ...]
     checks: tuple[Check, ...]
     rng: Mapping[str, Any]
+    more: Mapping[str, Any]
 
 
-async def bring_back(population: AppPopulation, stored: Stored, state: Mapping[str, Any], n: int) -> Back:
-    """Put a run's particles into the population; ``state`` is the last one of the journal, ``n`` its particles."""
+async def bring_back(population: AppPopulation, stored: Stored, state: Mapping[str, Any]) -> Back:
+    """Put a run's particles into the population; ``state`` is the last one of the journal."""
+    if "more" not in state:
+        raise JournalError(
+            "this run was begun by an older version of langgraph-amc, which kept less of it: let that version finish "
+            "it, or delete it with `amc prune --status resumable`"
+        )
     by_name: dict[str, Particle] = {}
     for name in state["born"]:  # one that was born after this is born again
         record, saver = stored[name]
         by_name[name] = await _particle(population, record, saver, by_name)
-    population.take_back(list(by_name.values()))
-    rng, checks = _rng(state["rng"]), tuple(_check(check) for check in state["checks"])
-    finals = tuple(
-        Final(by_name[f["particle"]], **{k: v for k, v in f.items() if k != "particle"}) for f in state["finals"]
-    )
+    born = list(by_name.values())
+    for name in () if state["filter"] is None else [past["particle"] for past in state["filter"]["pool"]]:
+        record, saver = stored[name]
+        by_name[name] = await _particle(population, record, saver, by_name)
+    population.take_back(born, list(by_name.values())[len(born) :])
+    more, rng, checks = state["more"], _rng(state["rng"]), tuple(_check(check) for check in state["checks"])
+    finals = tuple(_final(final, by_name) for final in state["finals"])
     ended = tuple(final for final in finals if final.particle.done)
     if state["chosen"] is None:
         revived = [final.particle for final in finals if not final.particle.done]
-        return Back(_filter_state(state["filter"], by_name, ended, revived), None, ended, checks, rng)
+        return Back(_filter_state(state["filter"], by_name, ended, revived), None, ended, checks, rng, more)
     chosen = by_name[state["chosen"]]
     await population.only(chosen)
     if state["held"] and [effect.key for effect in chosen.held] != state["held"]:
         # the effects have happened, and it has gone on since
-        return Back(await population.branch(chosen, n), None, ended, checks, rng)
-    return Back(None, chosen, ended, checks, rng)
+        return Back(await population.branch(chosen, population.founders), None, ended, checks, rng, more)
+    return Back(None, chosen, ended, checks, rng, more)
 
 
 def spent(booked: Mapping[str, Any] | None, used: Sequence[Usage]) -> Usage:
@@ -94,6 +104,34 @@ class RestoredError(Exception):
     """What a particle failed with before its process ended, as text."""
 
 
+def stored_state(state: FilterState[Particle]) -> dict[str, Any]:
+    """Where a filter stands, as JSON; those that ended in it are stored beside it."""
+    return {
+        "boundary": state.boundary,
+        "live": [p.name for p in state.live],
+        **{name: list(getattr(state, name)) for name in _COLUMNS},
+        "earlier": [stored_final(final) for final in state.earlier],
+        "started": state.started,
+        "pool": [{**_plain(past), "particle": past.particle.name} for past in state.pool],
+    }
+
+
+def stored_final(final: Final[Particle]) -> dict[str, Any]:
+    """A particle that has ended, as JSON."""
+    return {**_plain(final), "particle": final.particle.name}
+
+
+_COLUMNS = ("log_base", "baseline", "growth", "seen", "checked")
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    return {field.name: getattr(row, field.name) for field in fields(row) if field.name != "particle"}
+
+
+def _final(stored: Mapping[str, Any], by_name: Mapping[str, Particle]) -> Final[Particle]:
+    return Final(**{**stored, "particle": by_name[stored["particle"]]})
+
+
 def _filter_state(
     filter: Mapping[str, Any],
     by_name: Mapping[str, Particle],
@@ -101,17 +139,24 @@ def _filter_state(
     revived: Sequence[Particle],
 ) -> FilterState[Particle]:
     live = tuple(by_name[name] for name in filter["live"])
-    for particle, value in zip(live, filter["seen"], strict=True):
-        missing = filter["boundary"] + 1 - len(particle.values)
+    for particle, value, checked in zip(live, filter["seen"], filter["checked"], strict=True):
+        missing = checked + 1 - len(particle.values)
         if missing > 0 and not math.isnan(value):  # it was told before it was scored
             particle.values = (*particle.values, *(None,) * (missing - 1), value)
+    n = len(revived)
+    base = max(filter["log_base"], default=-math.log(max(n, 1)))
     return FilterState(
         filter["boundary"],
         (*live, *revived),
         finals,
-        filter["log_base"],
-        (*filter["baseline"], *(0.0 for _ in revived)),
-        (*filter["seen"], *(math.nan for _ in revived)),
+        (*filter["log_base"], *(base,) * n),
+        (*filter["baseline"], *(0.0,) * n),
+        (*filter["growth"], *(0.0,) * n),
+        (*filter["seen"], *(math.nan,) * n),
+        (*filter["checked"], *(filter["boundary"],) * n),
+        tuple(_final(final, by_name) for final in filter["earlier"]),
+        filter["started"],
+        tuple(Past(**{**past, "particle": by_name[past["particle"]]}) for past in filter["pool"]),
     )
 
 
@@ -139,7 +184,7 @@ async def _particle(
         step=record.step,
         values=record.values,
         outcome=record.outcome,
-        judged=extra["judged"],
+        judged=extra["judged"] and not _unknown(population, record),
         calls=launch.calls(),
     )
     particle.calls.take_back(record.usage, record.model_nodes, extra["parameters"])
@@ -155,6 +200,12 @@ async def _particle(
         particle.record = Record.restored(launch.transcript, kept, seen, launch.needs_text)
     particle.restore(state, record.output, started=record.started, ran=record.ran)
     return particle
+
+
+def _unknown(population: AppPopulation, record: ParticleRecord) -> bool:
+    """Whether what a particle was worth is missing although there is a value function, which may be asked again."""
+    value = record.values[-1] if record.values else None
+    return population.score_states is not None and record.outcome is None and value is None
 
 
 def _check(check: Mapping[str, Any]) -> Check:

@@ -8,6 +8,7 @@ from typing import Any
 
 from langgraph_amc.runtime.effects.records import EffectRecord
 from langgraph_amc.trajectories.types import Trajectory, Usage
+from langgraph_amc.value.targets import with_resamplings
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,13 @@ class Check:
     ----------
     boundary: number of agent steps so far.
     particles: names of the live particles, in the order of the arrays.
-    values: V per live particle; empty without a value function.
+    values: V per live particle, NaN where it is missing; empty without a value function.
     log_weights: unnormalised, in nats.
     ess: effective sample size of the live particles, in particles.
     sharpness: multiplier of the log-ratio (1 unless solved for an ESS target).
-    ancestors: per slot the index of its parent among ``particles``; empty where nothing was resampled.
+    ancestors: per slot the index of its parent among ``(*particles, *past)``; empty where nothing was resampled.
+    withheld: why nothing was resampled although the schedule fired; empty where there was no reason not to.
+    past: earlier states that could be gone back to, as ``"p3@2"``: particle p3 at boundary 2.
     """
 
     boundary: int
@@ -32,6 +35,8 @@ class Check:
     ess: float
     sharpness: float
     ancestors: tuple[int, ...] = ()
+    withheld: str = ""
+    past: tuple[str, ...] = ()
 
     @property
     def resampled(self) -> bool:
@@ -71,10 +76,13 @@ class AMCResult:
     winner: the report of the particle whose answer was returned.
     particles: all that ended, best evidence of diversity first to last in order of birth.
     pruned: those that resampling ended early.
-    log_evidence: log Ẑ with E[Ẑ] = Z; ``None`` where the tempering is solved on the way.
+    log_evidence: log Ẑ with E[Ẑ] = Z; ``None`` where the weights estimate none (`smc.FilterResult`).
     usage: of the whole run; ``winner.trajectory.usage`` is the winner's own share.
     warnings: what the run noticed about itself, each with its cause and what to do.
     effects: every effect that was asked for and what became of it: committed, dropped with its lineage, denied.
+    started: particles that were started, clones not counted.
+    abstained: whether the answer is only the best of what is not good enough (`abstain`).
+    stopped: why no more were started, or those that still ran were ended; ``None`` where nobody decided that.
     """
 
     run_id: str
@@ -88,6 +96,9 @@ class AMCResult:
     seconds: float
     warnings: tuple[str, ...] = ()
     effects: tuple[EffectRecord, ...] = ()
+    started: int = 0
+    stopped: str | None = None
+    abstained: bool = False
 
     @property
     def truncated(self) -> bool:
@@ -97,7 +108,7 @@ class AMCResult:
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
         """Every trajectory of the run, pruned ones included (they are labelled as censored)."""
-        return tuple(p.trajectory for p in (*self.particles, *self.pruned))
+        return tuple(with_resamplings([p.trajectory for p in (*self.particles, *self.pruned)], self.checks))
 
     @property
     def ancestors(self) -> Mapping[str, str | None]:

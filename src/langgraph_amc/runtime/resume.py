@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.runtime.effects.outcome import settle_effect
-from langgraph_amc.runtime.request import JOURNAL_KEY
+from langgraph_amc.runtime.request import CONTEXT, JOURNAL_KEY
 from langgraph_amc.runtime.wrap import AMCFacade
 
 if TYPE_CHECKING:
     from langgraph_amc.runtime.journal import Journal
 
 
-def resume(app: Any, run_id: str) -> Any:
+def resume(app: Any, run_id: str, *, config: Mapping[str, Any] | None = None, context: Any = None) -> Any:
     """Go on with a run that did not end, as calling ``app.invoke`` again would.
 
     Parameters
     ----------
     app: the wrapped app, with the journal that holds the run.
     run_id: or the beginning of it.
+    config, context: as the call had them; the journal keeps their names only. The thread it knows itself.
 
     Returns
     -------
@@ -27,14 +29,15 @@ def resume(app: Any, run_id: str) -> Any:
 
     Raises
     ------
-    ConfigurationError: the app has no journal. JournalError: there is no such run, or it has ended.
+    ConfigurationError: the app has no journal, or the call was given something that is missing here. JournalError:
+    there is no such run, or it has ended.
     """
-    return app.invoke(*_call(app, run_id))
+    return app.invoke(*_call(app, run_id, config, context), context=context)
 
 
-async def aresume(app: Any, run_id: str) -> Any:
+async def aresume(app: Any, run_id: str, *, config: Mapping[str, Any] | None = None, context: Any = None) -> Any:
     """`resume` on an event loop."""
-    return await app.ainvoke(*_call(app, run_id))
+    return await app.ainvoke(*_call(app, run_id, config, context), context=context)
 
 
 def settle(journal: Journal, run_id: str, key: str, result: Any = None, *, error: Exception | None = None) -> None:
@@ -55,12 +58,20 @@ def settle(journal: Journal, run_id: str, key: str, result: Any = None, *, error
         run.release()
 
 
-def _call(app: Any, run_id: str) -> tuple[Any, dict[str, Any]]:
+def _call(app: Any, run_id: str, config: Mapping[str, Any] | None, context: Any) -> tuple[Any, dict[str, Any]]:
     journal = app._amc_settings.journal if isinstance(app, AMCFacade) else None
     if journal is None:
         raise ConfigurationError("only a wrapped app with a journal can be resumed: wrap(app, journal='runs.sqlite')")
     left = journal.left(run_id)
-    configurable = {JOURNAL_KEY: left.key}
+    config = dict(config or {})
+    configurable = dict(config.get("configurable") or {})
+    given = {*configurable, *([] if context is None else [CONTEXT])}
+    if missing := [name for name in left.about.get("given", ()) if name not in given]:
+        keys = [repr(name) for name in missing if name != CONTEXT]
+        parts = [f"config={{'configurable': {{{', '.join(f'{key}: …' for key in keys)}}}}}"] if keys else []
+        wanted = ", ".join([*parts, *(["context=…"] if CONTEXT in missing else [])])
+        raise ConfigurationError(f"the call of run {run_id} had more than its input: amc.resume(app, run, {wanted})")
+    configurable[JOURNAL_KEY] = left.key
     if left.about["thread_id"] is not None:
         configurable["thread_id"] = left.about["thread_id"]
-    return left.input, {"configurable": configurable}
+    return left.input, {**config, "configurable": configurable}

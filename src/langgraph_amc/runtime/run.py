@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
 import numpy as np
 
 from langgraph_amc.errors import AMCError
-from langgraph_amc.runtime.choice import AllParticlesFailedError, choose, raise_failure
+from langgraph_amc.runtime.choice import AllParticlesFailedError, candidates, choose, raise_failure
 from langgraph_amc.runtime.commit import check_unmoved, commit
 from langgraph_amc.runtime.engine import Engine, Owned
 from langgraph_amc.runtime.keeping import JournalKeeper
 from langgraph_amc.runtime.llm_cache import journaled_llm_cache, salted_llm_cache
 from langgraph_amc.runtime.particle import Particle
-from langgraph_amc.runtime.population import AppPopulation
-from langgraph_amc.runtime.recording import book, report, result
+from langgraph_amc.runtime.population import AppPopulation, ScoreError
+from langgraph_amc.runtime.recording import book, missing_scores, report, result
 from langgraph_amc.runtime.request import Emission, StreamRequest, durability_of, emission_of
 from langgraph_amc.runtime.result import AMCResult, Check
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.runtime.setup import Setup, set_up
 from langgraph_amc.runtime.streaming import BestStream, SettledStream, Stream
-from langgraph_amc.smc import Barrier, FilterState, Final, Finished, ess_below, never, particle_filter
+from langgraph_amc.smc import (
+    Barrier,
+    FilterState,
+    Final,
+    Finished,
+    Stopped,
+    Unbeatable,
+    adaptive_filter,
+    ess_below,
+    never,
+    particle_filter,
+)
 from langgraph_amc.smc import Event as FilterEvent
 
 __all__ = ["AllParticlesFailedError", "NestedInterruptError", "run_stream"]
@@ -79,6 +90,13 @@ class Run:
         self._bound: Particle | None = None
         """The particle whose effects have happened: nobody else can win any more."""
         self._log_evidence: float | None = None
+        self._settled_on: int | None = None
+        """The number of particles, once effects have happened: nobody can be added behind them."""
+        self._stopped: str | None = None
+        self._revocable = request.settings.stream == "settled" and (
+            request.settings.adaptive is not None or request.settings.backtrack is not None
+        )
+        """Whether what all particles share can still turn out not to be the winner's."""
 
     @property
     def winner(self) -> Particle:
@@ -97,14 +115,17 @@ class Run:
                             async for event in Owned(events):
                                 self._book(event)
                                 yield event
+                        self._check_scores()
                         chosen = choose(self.population, self._generation, self._settings, self._rng)
+                        if chosen.held:
+                            self._settled_on = self.population.founders
                         await self._decided(chosen)
                     if not chosen.held:
                         self._winner = chosen
                         return
                     await self._check_thread(chosen)
                     self._bound, chosen = chosen, None
-                    state = await self.population.next_generation(self._bound, self._settings.particles)
+                    state = await self.population.next_generation(self._bound, self.population.founders)
             except Exception:
                 await self._keep_effects()
                 raise
@@ -126,6 +147,8 @@ class Run:
 
     def settled(self, emission: Emission) -> list[Any]:
         """Stream events to give now: see `streaming`."""
+        if self._revocable:
+            return []
         return [out for event in self._shown.check(self.population.candidates) for out in emission.event(event)]
 
     def rest(self, emission: Emission) -> list[Any]:
@@ -159,7 +182,16 @@ class Run:
         """The record of the run."""
         reports = {p.name: report(p, self._finals.get(id(p))) for p in self.population.born}
         seconds = time.perf_counter() - self._started
-        return result(self.population, self._settings, self.winner, reports, self._checks, self._log_evidence, seconds)
+        return result(
+            self.population,
+            self._settings,
+            self.winner,
+            reports,
+            self._checks,
+            self._log_evidence,
+            seconds,
+            self._stopped,
+        )
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -170,31 +202,61 @@ class Run:
         if alone:
             # nothing to compare with: held at boundaries only where somebody watches the stream
             schedule = ess_below(0.5) if self.request.watched else never()
-        return particle_filter(
-            self.population,
-            particles=settings.particles,
-            schedule=schedule,
-            tempering=settings.tempering,
-            resampler=settings.resampler,
-            objective=settings.objective,
-            rng=self._rng,
-            scored=settings.value is not None and not alone,
-            start=state,
-        )
+        best, back = settings.best_possible, settings.backtrack
+        how: dict[str, Any] = {
+            "schedule": schedule,
+            "tempering": settings.tempering,
+            "resampler": settings.resampler,
+            "objective": settings.objective,
+            "rng": self._rng,
+            "scored": settings.value is not None and not alone,
+            "start": state,
+            "uncertainty": settings.uncertainty,
+            "stop": None if best is None else lambda finals: Unbeatable(best).why(candidates(finals)),
+            "backtrack": None if back is None else (back, self.population),
+        }
+        if settings.adaptive is not None and self._settled_on is None:
+            return adaptive_filter(self.population, settings.adaptive, enough=self._enough, **how)
+        return particle_filter(self.population, particles=self._settled_on or settings.particles, **how)
+
+    def _enough(self, finals: Sequence[Final[Particle]]) -> str | None:
+        """Why no more particles are needed, or can be paid for."""
+        assert self._settings.adaptive is not None
+        account = self.population.launch.account
+        if account is not None and account.exhausted is not None:
+            return f"the budget ended it: {account.exhausted}"
+        return self._settings.adaptive.enough.why(candidates(finals))
+
+    def _check_scores(self) -> None:
+        """That the value function has said anything, where it was asked."""
+        if not self.population.scored and (missing := missing_scores(self.population, self._checks)):
+            raise ScoreError(
+                f"the value function gave no score at all: {missing} of {missing} are missing (NaN or None). Look at "
+                "what it makes of the transcripts, or leave value=… out"
+            )
 
     def _book(self, event: FilterEvent[Particle]) -> None:
         if isinstance(event, Finished):
             self._generation = {id(f.particle): f for f in event.result.finals}
             self._finals |= self._generation
             self._log_evidence = event.result.log_evidence
+        elif isinstance(event, Stopped):
+            self._stopped = event.reason
         elif isinstance(event, Barrier):
             if self._keeper is not None:
+                self._note_more()
+                self.population.tell_forgotten()
                 self._keeper.barrier(self.population, event.state, self._rng, self._checks)
         else:
             book(self._checks, event)
 
+    def _note_more(self) -> None:
+        assert self._keeper is not None
+        self._keeper.more = {"settled_on": self._settled_on, "stopped": self._stopped}
+
     async def _decided(self, chosen: Particle) -> None:
         if self._keeper is not None:
+            self._note_more()
             await self._keeper.decided(chosen, tuple(self._finals.values()), self._rng, self._checks)
 
     def _journaled(self) -> AbstractContextManager[None]:
@@ -207,4 +269,5 @@ class Run:
         back = await self._keeper.restore(self.population, self._rng)
         self._checks[:] = back.checks
         self._finals |= {id(f.particle): f for f in back.finals}
+        self._settled_on, self._stopped = back.more["settled_on"], back.more["stopped"]
         return back.state, back.chosen

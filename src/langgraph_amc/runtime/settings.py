@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,9 @@ from langgraph_amc.runtime.effects import EffectRules, Policy, read_effects
 from langgraph_amc.runtime.subgraphs import Points, read_boundary
 from langgraph_amc.smc import (
     RESAMPLERS,
+    Adaptive,
+    Backtrack,
+    Quorum,
     Resampler,
     Schedule,
     Selector,
@@ -35,8 +39,8 @@ from langgraph_amc.smc import (
 )
 from langgraph_amc.tasks.rewards import RewardFunction, as_reward
 from langgraph_amc.trajectories.transcript import Transcript
-from langgraph_amc.value.callables import as_value
-from langgraph_amc.value.protocol import SoftValueFunction, ValueFunction
+from langgraph_amc.value.callables import CheckedValue, as_value
+from langgraph_amc.value.protocol import SoftValueFunction, SupportsUncertainty, ValueFunction
 
 if TYPE_CHECKING:
     from langgraph_amc.runtime.journal import Journal
@@ -57,6 +61,7 @@ class Settings:
     """How an app is run as particles; made by `read_settings`."""
 
     particles: int
+    """How many there may be at once; with ``adaptive``, at most."""
     value: ValueFunction | None
     reward: RewardFunction | None
     boundary: Boundary
@@ -77,12 +82,19 @@ class Settings:
     """β handed to a value function that knows its exact soft value, else ``None``."""
     points: Points | None = None
     """Where particles are held inside subgraphs."""
+    adaptive: Adaptive | None = None
+    """How the number of particles grows; ``None`` where it is fixed."""
+    best_possible: float | None = None
+    quorum: Quorum | None = None
+    backtrack: Backtrack | None = None
+    uncertainty: Callable[[int], float] | None = None
+    """V's own error at a boundary, where the value function knows it."""
 
 
 def read_settings(
     app: Any,
     *,
-    particles: int = 8,
+    particles: int | Adaptive = 8,
     value: ValueFunction | Callable[..., Any] | str | Path | None = None,
     reward: Callable[..., Any] | None = None,
     boundary: str | Sequence[str] | Boundary | None = None,
@@ -98,10 +110,18 @@ def read_settings(
     budget: Budget | None = None,
     journal: Journal | str | Path | None = None,
     stream: Streaming = "settled",
+    best_possible: float | None = None,
+    quorum: float | Quorum | None = None,
+    backtrack: Backtrack | None = None,
 ) -> Settings:
     """Check every argument of `wrap` against the app; raises ConfigurationError that says what to do."""
+    policy = particles if isinstance(particles, Adaptive) else None
+    if isinstance(particles, Adaptive):
+        particles = particles.most
     if isinstance(particles, bool) or not isinstance(particles, int) or particles < 1:
-        raise ConfigurationError(f"particles is a whole number of at least 1, got {particles!r}")
+        raise ConfigurationError(
+            f"particles is a whole number of at least 1, or adaptive(start=…, most=…), got {particles!r}"
+        )
     if objective not in ("optimise", "sample"):
         raise ConfigurationError(f"objective is 'optimise' or 'sample', got {objective!r}")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
@@ -118,13 +138,16 @@ def read_settings(
     soft = beta if beta is not None and isinstance(scorer, SoftValueFunction) else None
     observed = None if reward is None else as_reward(reward)
     edges, points = read_boundary(boundary, app)
+    selector = _selector(select, objective, observed, scorer)
+    if objective == "sample":
+        _keeps_a_sample(policy, best_possible, backtrack)
     return Settings(
         particles,
         scorer,
         observed,
         edges,
         _schedule(resample, objective, guided=scorer is not None),
-        _selector(select, objective, observed, scorer),
+        selector,
         objective,
         _tempering(objective, beta, tau, soft, guided=scorer is not None),
         _resampler(resampler),
@@ -137,7 +160,60 @@ def read_settings(
         stream,
         soft,
         points,
+        policy,
+        _best_possible(best_possible, selector),
+        _quorum(quorum),
+        _backtrack(backtrack, scorer),
+        None if soft is not None or scorer is None else _uncertainty(scorer),
     )
+
+
+def _keeps_a_sample(adaptive: Adaptive | None, best_possible: float | None, backtrack: Backtrack | None) -> None:
+    """Refuse what would leave no sample of the target."""
+    for given, what in (
+        (adaptive, "particles=adaptive(…), whose number depends on the answers: give a number"),
+        (best_possible, "best_possible=…, which ends runs because of how others ended: leave it out"),
+        (backtrack, "backtrack=…, which weighs the same states again and again: leave it out"),
+    ):
+        if given is not None:
+            raise ConfigurationError(
+                f"objective='sample' draws from the target distribution, and cannot with {what}, or use "
+                "objective='optimise'"
+            )
+
+
+def _best_possible(best: float | None, select: Selector) -> float | None:
+    if best is None:
+        return None
+    if isinstance(best, bool) or not isinstance(best, int | float) or not math.isfinite(best):
+        raise ConfigurationError(f"best_possible is the highest return that a run can have, a number, got {best!r}")
+    if select is not best_reward:
+        raise ConfigurationError(
+            "best_possible ends a run as soon as a particle has that reward, which is the answer only with "
+            "select='best_reward' (the default with reward=…): give the reward, or leave best_possible out"
+        )
+    return float(best)
+
+
+def _quorum(quorum: float | Quorum | None) -> Quorum | None:
+    if quorum is None or isinstance(quorum, Quorum):
+        return quorum
+    if isinstance(quorum, bool) or not isinstance(quorum, int | float):
+        raise ConfigurationError(f"quorum is a share such as 0.8, or quorum(0.8, patience=2), got {quorum!r}")
+    return Quorum(quorum)
+
+
+def _backtrack(backtrack: Backtrack | None, value: Any) -> Backtrack | None:
+    if backtrack is not None and not isinstance(backtrack, Backtrack):
+        raise ConfigurationError(f"backtrack is backtrack(discount=0.9), or None, got {backtrack!r}")
+    if backtrack is not None and value is None:
+        raise ConfigurationError("backtrack goes back to states of good value: give value=…, or leave it out")
+    return backtrack
+
+
+def _uncertainty(scorer: ValueFunction) -> Callable[[int], float] | None:
+    inner = scorer.inner if isinstance(scorer, CheckedValue) else scorer
+    return inner.uncertainty if isinstance(inner, SupportsUncertainty) else None
 
 
 def _effects(spec: Mapping[str, Policy] | Policy | None, app: Any, particles: int) -> EffectRules | None:

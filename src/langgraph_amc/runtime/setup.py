@@ -71,8 +71,8 @@ async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> 
         run_id = uuid.uuid4().hex
     thread_id = configurable["thread_id"] = str(thread_id or f"amc-{run_id}")
     account = settings.budget.open() if settings.budget else None
-    if keeper is not None:
-        keeper.account = account
+    if keeper is not None and account is not None:
+        keeper.charges(account)
     launch = Launch(
         app=app,
         engine=engine,
@@ -106,6 +106,9 @@ async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> 
         configurable.get(TASK_KEY),
         settings.effects,
         MemoryOutbox() if keeper is None else keeper.run.outbox,
+        threads=settings.particles,
+        quorum=settings.quorum if settings.particles > 1 else None,
+        best_possible=settings.best_possible if settings.particles > 1 else None,
     )
     return Setup(population, head_id, keeper)
 

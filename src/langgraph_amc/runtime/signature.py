@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from langgraph.pregel import Pregel
 
@@ -19,7 +19,11 @@ class Wrapping(Protocol[S]):
 
     __name__: str
 
+    @overload
     def __call__(self, app: App, *args: S.args, **settings: S.kwargs) -> App: ...
+
+    @overload
+    def __call__(self, app: App, *, config: Any, **settings: Any) -> App: ...
 
 
 class Decorating(Protocol[S]):
@@ -27,7 +31,11 @@ class Decorating(Protocol[S]):
 
     __name__: str
 
+    @overload
     def __call__(self, *args: S.args, **settings: S.kwargs) -> Callable[[Callable[P, App]], Callable[P, App]]: ...
+
+    @overload
+    def __call__(self, *, config: Any, **settings: Any) -> Callable[[Callable[P, App]], Callable[P, App]]: ...
 
 
 def wrapping(read: Callable[Concatenate[Any, S], Any]) -> Callable[[Callable[..., Any]], Wrapping[S]]:

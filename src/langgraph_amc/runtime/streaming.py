@@ -121,7 +121,7 @@ class BestStream:
 
 def _potential(particle: Runner) -> float:
     """Return so far and to come, as far as it is known."""
-    value = particle.values[-1] if particle.values else None
+    value = next((v for v in reversed(particle.values) if v is not None), None)
     return particle.observed + (value or 0.0)
 
 

@@ -14,12 +14,14 @@ import inspect
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from langgraph.pregel import Pregel
 from langgraph.types import GraphOutput
 
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.runtime.config import RunConfig, read_config
 from langgraph_amc.runtime.engine import AsyncEngine, Engine, Owned, ThreadEngine
 from langgraph_amc.runtime.nested import nested_stream, place_of
 from langgraph_amc.runtime.request import StreamRequest, call_config
@@ -40,13 +42,14 @@ _last_results: weakref.WeakKeyDictionary[Any, AMCResult] = weakref.WeakKeyDictio
 
 
 @wrapping(read_settings)
-def wrap(app: Any, **settings: Any) -> Any:
+def wrap(app: Any, *, config: str | Path | RunConfig | None = None, **settings: Any) -> Any:
     """Run a compiled LangGraph app, unchanged, as N weighted particles and answer with one.
 
     Parameters
     ----------
     app: any compiled graph (``StateGraph.compile()``, ``create_agent``, ``@entrypoint``). It is not modified.
-    particles: N, the number of runs in parallel (default 8).
+    config: the file that ``amc tune`` wrote; arguments given beside it count more (docs/tuning.md).
+    particles: N, or ``adaptive(…)``, the number of runs in parallel (default 8).
     value: V, a `ValueFunction`, a callable over transcripts, or the folder of a trained one.
     reward: reward of a finished run, only if it can be observed when serving; ``FinishedRun -> float``.
     boundary: where particles may be compared: ``"auto"`` (before a node that calls a model), ``"step"``,
@@ -66,6 +69,9 @@ def wrap(app: Any, **settings: Any) -> Any:
     journal: a `Journal` or the file of one: a run that is broken off can be gone on with (docs/durability.md).
     stream: ``"settled"`` shows what all particles still in the race share, ``"best"`` runs ahead and shows the one
         that is best valued now (docs/streaming.md).
+    best_possible: the highest return there can be: who has it ends the run (docs/adaptive.md).
+    quorum: a share such as 0.8: checks do not wait for stragglers once so many have arrived.
+    backtrack: ``backtrack(discount=0.9)``: resampling may go back to earlier states.
 
     Returns
     -------
@@ -92,23 +98,27 @@ def wrap(app: Any, **settings: Any) -> Any:
     wrapper: Any = object.__new__(type(f"AMC{kind.__name__}", (AMCFacade, kind), {"__module__": kind.__module__}))
     wrapper.__dict__.update(app.__dict__)
     wrapper._amc_app = app
-    known = inspect.signature(read_settings).parameters
-    if unknown := [name for name in settings if name not in known or name == "app"]:
+    known = ["config", *list(inspect.signature(read_settings).parameters)[1:]]
+    if unknown := [name for name in settings if name not in known]:
         near = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(list(known)[1:])}"
+        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
         raise ConfigurationError(f"wrap has no argument {unknown[0]!r}: {hint}")
-    wrapper._amc_settings = read_settings(app, **settings)
+    read = RunConfig() if config is None else read_config(config)
+    wrapper._amc_settings = read_settings(app, **read.arguments(settings))
+    read.check(wrapper._amc_settings)
     return wrapper
 
 
 @decorating(read_settings)
-def amc(**settings: Any) -> Callable[[Callable[P, App]], Callable[P, App]]:
+def amc(
+    *, config: str | Path | RunConfig | None = None, **settings: Any
+) -> Callable[[Callable[P, App]], Callable[P, App]]:
     """Decorate a function that builds an app, so that it builds the app wrapped; arguments as for `wrap`."""
 
     def decorate(build: Callable[P, App]) -> Callable[P, App]:
         @functools.wraps(build)
         def built(*args: P.args, **kwargs: P.kwargs) -> App:
-            return wrap(build(*args, **kwargs), **settings)
+            return wrap(build(*args, **kwargs), **{"config": config, **settings})
 
         return built
 

@@ -1,6 +1,19 @@
 """Sequential Monte Carlo: weights, resampling, schedules, tempering, selection and the filter. NumPy only."""
 
+from langgraph_amc.smc.abstention import (
+    Abstain,
+    AbstainedError,
+    Abstention,
+    FittedAbstention,
+    abstain,
+    fit_abstention,
+)
+from langgraph_amc.smc.adaptive import Adaptive, adaptive, adaptive_filter
+from langgraph_amc.smc.answers import final_text, last_number, message_text
+from langgraph_amc.smc.backtracking import Backtrack, backtrack
+from langgraph_amc.smc.branching import PopulationError
 from langgraph_amc.smc.drive import SuspendedError, drive
+from langgraph_amc.smc.enough import Agreement, Enough, Unbeatable, ValueAbove, agreement, value_above
 from langgraph_amc.smc.events import (
     Advanced,
     Archived,
@@ -13,18 +26,24 @@ from langgraph_amc.smc.events import (
     Final,
     Finished,
     Forked,
+    Grown,
+    Past,
     Pruned,
     Resampled,
     Scored,
+    Stopped,
     Weighted,
+    Withheld,
 )
-from langgraph_amc.smc.filter import Population, PopulationError, particle_filter
+from langgraph_amc.smc.filter import Parking, Population, particle_filter
+from langgraph_amc.smc.quorum import Quorum, quorum
 from langgraph_amc.smc.resampling import RESAMPLERS, Resampler, multinomial, residual, stratified, systematic
 from langgraph_amc.smc.schedules import Check, Schedule, at, ess_below, every, never, parse_schedule
 from langgraph_amc.smc.selection import (
     Candidate,
     SelectionError,
     Selector,
+    Vote,
     argmax,
     best_reward,
     best_value,
@@ -37,35 +56,57 @@ from langgraph_amc.smc.weights import LogWeights, WeightError, effective_sample_
 
 __all__ = [
     "RESAMPLERS",
+    "Abstain",
+    "AbstainedError",
+    "Abstention",
+    "Adaptive",
     "Advanced",
+    "Agreement",
     "Archived",
     "Arrival",
+    "Backtrack",
     "Barrier",
     "Candidate",
     "Check",
     "Collapsed",
+    "Enough",
     "Event",
     "FilterResult",
     "FilterState",
     "Final",
     "Finished",
+    "FittedAbstention",
     "Forked",
+    "Grown",
     "LogWeights",
+    "Parking",
+    "Past",
     "Population",
     "PopulationError",
     "Pruned",
+    "Quorum",
     "Resampled",
     "Resampler",
     "Schedule",
     "Scored",
     "SelectionError",
     "Selector",
+    "Stopped",
     "SuspendedError",
     "Tempering",
+    "Unbeatable",
+    "ValueAbove",
+    "Vote",
     "WeightError",
     "Weighted",
+    "Withheld",
+    "abstain",
+    "adaptive",
+    "adaptive_filter",
+    "agreement",
     "argmax",
     "at",
+    "backtrack",
     "best_reward",
     "best_value",
     "drive",
@@ -73,16 +114,22 @@ __all__ = [
     "ess_below",
     "ess_target",
     "every",
+    "final_text",
+    "fit_abstention",
     "fixed",
+    "last_number",
+    "message_text",
     "multinomial",
     "never",
     "oracle",
     "parse_schedule",
     "particle_filter",
+    "quorum",
     "residual",
     "sample",
     "stratified",
     "systematic",
     "tilt",
+    "value_above",
     "vote",
 ]

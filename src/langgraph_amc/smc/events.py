@@ -20,14 +20,17 @@ class Arrival:
 
     Attributes
     ----------
-    reward: cumulative observed reward so far (the total, not the last step's); ignored where failed.
+    reward: cumulative observed reward so far (the total, not the last step's); ignored where failed. NaN where the
+        run has ended and what it was worth is missing.
     done: the run has ended by itself (absorbing): it will not be stepped, scored or forked again.
     failed: the run broke; it keeps its record and gets the weight 0.
+    late: it is still on its way to the boundary and is not waited for: it is left alone until a later check.
     """
 
     reward: float
     done: bool
     failed: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,8 @@ class Final(Generic[P]):
     Attributes
     ----------
     log_weight: unnormalised, nats; −inf where failed.
-    reward: cumulative observed reward at its end.
-    last_value: the value function's last score while it was live; None if it was never scored.
+    reward: cumulative observed reward at its end; NaN where what it was worth is missing.
+    last_value: the value function's last score while it was live; None if there is none, or that one is missing.
     done: False only for a run that was stopped from outside before its end.
     """
 
@@ -56,12 +59,33 @@ class FilterResult(Generic[P]):
 
     Attributes
     ----------
-    log_evidence: log Σ w, with E[exp(log_evidence)] = Z = E_π[exp(R/β)] whatever V is; None where the
-        tempering is solved on the way (`ess_target`), whose weights estimate no evidence.
+    log_evidence: log Σ w, with E[exp(log_evidence)] = Z = E_π[exp(R/β)] whatever V is; None where the weights
+        estimate no evidence: the tempering is solved on the way (`ess_target`), how many particles there are or when
+        they end depends on their answers, or earlier states are gone back to.
     """
 
     finals: tuple[Final[P], ...]
     log_evidence: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Past(Generic[P]):
+    """An earlier state of some lineage, to which a resampling may go back.
+
+    Attributes
+    ----------
+    particle: a copy that stands there; it is never advanced, only forked.
+    boundary: where that is.
+    log_base, baseline, growth, seen: as in `FilterState`, at that check, of a particle that was weighed there.
+    potential: what it was worth then, nats.
+    """
+
+    particle: P
+    boundary: int
+    log_base: float
+    growth: float
+    potential: float
+    seen: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +97,35 @@ class FilterState(Generic[P]):
     boundary: the last check, 0 before the first.
     live: particles that can still run, in slot order; the arrays have one entry for each.
     finals: those that have ended.
-    log_base: every live particle's log-weight after the last resampling, nats.
-    baseline: the potential each had then.
-    seen: the last score of each, NaN if it was never scored.
+    log_base: log-weight after the particle's last resampling, nats.
+    baseline: the potential it had then.
+    growth: what its potential had grown by at its last check; times the sharpness, that is what its log-weight
+        had grown by since the last resampling.
+    seen: its last score, NaN if it was never scored or that score is missing.
+    checked: the boundary of its last check: an earlier one than `boundary` where it was late.
+    earlier: those that ended in earlier waves of an adaptive population, with their weights among all of them.
+    started: particles that were started in those waves.
+    pool: earlier states that a resampling may go back to.
     """
 
     boundary: int
     live: tuple[P, ...]
     finals: tuple[Final[P], ...]
-    log_base: float
+    log_base: tuple[float, ...]
     baseline: tuple[float, ...]
+    growth: tuple[float, ...]
     seen: tuple[float, ...]
+    checked: tuple[int, ...]
+    earlier: tuple[Final[P], ...] = ()
+    started: int = 0
+    pool: tuple[Past[P], ...] = ()
 
     @classmethod
     def fresh(cls, particles: Sequence[P], boundary: int = 0) -> FilterState[P]:
         """Equal weights that sum to 1, and nothing seen yet."""
         n = len(particles)
-        return cls(boundary, tuple(particles), (), -math.log(n), (0.0,) * n, (math.nan,) * n)
+        zeros = (0.0,) * n
+        return cls(boundary, tuple(particles), (), (-math.log(n),) * n, zeros, zeros, (math.nan,) * n, (boundary,) * n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +137,7 @@ class Barrier(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Advanced(Generic[P]):
-    """All live particles have reached the boundary, or their end (boundary None: all ran to their end)."""
+    """All live particles but the late ones have reached the boundary, or their end (boundary None: only that)."""
 
     boundary: int | None
     particles: tuple[P, ...]
@@ -110,7 +146,7 @@ class Advanced(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Scored(Generic[P]):
-    """The particles still live have got a value each: their estimated future return."""
+    """The particles still live have got a value each: their estimated future return, NaN where it is missing."""
 
     boundary: int
     particles: tuple[P, ...]
@@ -145,12 +181,23 @@ class Collapsed(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld(Generic[P]):
+    """The schedule fired, but the scores say too little to resample by them: `reason` says why."""
+
+    boundary: int
+    particles: tuple[P, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Resampled(Generic[P]):
     """The schedule fired: slot k descends from `particles[ancestors[k]]`.
 
     Attributes
     ----------
-    log_weights_before: of the live particles, unnormalised, sharpness included.
+    particles: those compared; earlier states, copies that stand there, come after the live ones.
+    past: how many of them are earlier states.
+    log_weights_before: of `particles`, unnormalised, sharpness included, earlier states discounted.
     log_weight_after: the one log-weight of every slot.
     """
 
@@ -161,13 +208,14 @@ class Resampled(Generic[P]):
     log_weight_after: float
     sharpness: float
     ess: float
+    past: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned(Generic[P]):
     """A particle that nobody descends from has been dropped."""
 
-    boundary: int
+    boundary: int | None
     particle: P
 
 
@@ -178,6 +226,22 @@ class Forked(Generic[P]):
     boundary: int
     parent: P
     child: P
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Those that have ended are enough, and `reason` says why: whoever still runs is pruned, nobody is added."""
+
+    boundary: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """Those that have ended are not enough: so many particles are added to the `started` ones."""
+
+    started: int
+    added: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +258,11 @@ Event: TypeAlias = (
     | Weighted[P]
     | Archived[P]
     | Collapsed[P]
+    | Withheld[P]
     | Resampled[P]
     | Pruned[P]
     | Forked[P]
+    | Stopped
+    | Grown
     | Finished[P]
 )

@@ -12,13 +12,15 @@ instead of growth, a weight is the potential's exponential and resampling leaves
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from langgraph_amc.errors import AMCError, ConfigurationError
+from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.smc.backtracking import Backtrack, as_live
+from langgraph_amc.smc.branching import PopulationError, branch, prune_all
 from langgraph_amc.smc.events import (
     Advanced,
     Archived,
@@ -30,23 +32,23 @@ from langgraph_amc.smc.events import (
     FilterState,
     Final,
     Finished,
-    Forked,
+    Past,
     Pruned,
     Resampled,
     Scored,
+    Stopped,
     Weighted,
+    Withheld,
 )
+from langgraph_amc.smc.live import Live, joined
 from langgraph_amc.smc.resampling import Resampler, systematic
 from langgraph_amc.smc.schedules import Check, Schedule
-from langgraph_amc.smc.tempering import Bools, Tempering
+from langgraph_amc.smc.tempering import Tempering
+from langgraph_amc.smc.weighing import too_little_said, weigh
 from langgraph_amc.smc.weights import Floats, LogWeights, effective_sample_size
 
 P = TypeVar("P")
 T = TypeVar("T")
-
-
-class PopulationError(AMCError):
-    """A population or value function that answered with the wrong number of things, or with NaN."""
 
 
 class Population(Protocol[P]):
@@ -57,11 +59,14 @@ class Population(Protocol[P]):
         ...
 
     async def advance(self, particles: Sequence[P], until: int | None) -> Sequence[Arrival]:
-        """Run each on to boundary `until` or its end (None: to its end); no barrier in between."""
+        """Run each on to boundary `until` or its end (None: to its end); no barrier in between.
+
+        Who is still on its way when it returns is late, and is among the particles of a later call again.
+        """
         ...
 
     async def score(self, particles: Sequence[P]) -> ArrayLike:
-        """The future return each live particle can expect; never called with a finished one."""
+        """The future return each live particle can expect, NaN if missing; never called with a finished one."""
         ...
 
     async def fork(self, particle: P) -> P:
@@ -70,6 +75,14 @@ class Population(Protocol[P]):
 
     async def prune(self, particle: P) -> None:
         """Drop a particle that will not be asked for again."""
+        ...
+
+
+class Parking(Protocol[P]):
+    """What backtracking needs besides."""
+
+    async def park(self, particle: P) -> P | None:
+        """A copy that stays where the particle stands, to be forked later; None where there can be none."""
         ...
 
 
@@ -85,6 +98,9 @@ async def particle_filter(
     max_boundary: int = 10_000,
     scored: bool = True,
     start: FilterState[P] | None = None,
+    uncertainty: Callable[[int], float] | None = None,
+    stop: Callable[[Sequence[Final[P]]], str | None] | None = None,
+    backtrack: tuple[Backtrack, Parking[P]] | None = None,
 ) -> AsyncGenerator[Event[P], None]:
     """Run a population to its end, resampling where the schedule says; yields events, last `Finished`.
 
@@ -99,71 +115,129 @@ async def particle_filter(
     scored: False if there is no value function: V is 0 everywhere.
     start: go on from here, for example where another filter's last `Barrier` stood, instead of with fresh
         particles.
+    uncertainty: of V at a boundary, in units of reward: where the scores differ by less, nothing is resampled.
+    stop: why those that have ended are enough, or None; then the others are pruned. Not for "sample".
+    backtrack: let resamplings go back to earlier states, which the population keeps. Not for "sample".
 
     If the population raises, or the generator is closed early, every particle still held is pruned.
     Raises ConfigurationError for arguments that cannot work, PopulationError and WeightError for bad answers.
     """
-    _validate(particles, objective, tempering, max_boundary)
-    growth = tempering.weighs == "growth"
+    _validate(particles, objective, tempering, max_boundary, stops=stop is not None, goes_back=backtrack is not None)
+    growing = tempering.weighs == "growth"
     fresh = list(await population.start(particles)) if start is None else []
     held = {id(p): p for p in (fresh if start is None else start.live)}  # everything to prune should we be stopped
     try:
         state = start or FilterState.fresh(_exactly(particles, fresh, "start"))
-        live, finals, log_base = list(state.live), list(state.finals), state.log_base
-        baseline, seen = np.array(state.baseline), np.array(state.seen)
-        reached = state.boundary
-        while live:
-            yield Barrier(FilterState(reached, tuple(live), tuple(finals), log_base, tuple(baseline), tuple(seen)))
+        live, finals, pool, reached = Live.of(state), list(state.finals), list(state.pool), state.boundary
+        held |= {id(past.particle): past.particle for past in pool}
+        while live.particles:
+            yield Barrier(live.state(reached, finals, pool))
             boundary = _next_check(schedule, reached, max_boundary)
-            arrivals = _exactly(len(live), await population.advance(live, boundary), "advance")
-            yield Advanced(boundary, tuple(live), tuple(arrivals))
+            arrivals = _exactly(len(live), await population.advance(live.particles, boundary), "advance")
+            yield Advanced(boundary, tuple(live.particles), tuple(arrivals))
 
+            on_time = np.array([not arrival.late for arrival in arrivals])
+            live, late = live.take(np.flatnonzero(on_time)), live.take(np.flatnonzero(~on_time))
+            arrivals = [arrival for arrival in arrivals if not arrival.late]
+            if not arrivals:
+                raise PopulationError("Population.advance returned before anybody had arrived: wait for one at least.")
             ended = np.array([arrival.done or arrival.failed or boundary is None for arrival in arrivals])
             going = np.flatnonzero(~ended)
             value = np.zeros(len(live))  # stays 0 where a particle has ended: it has no future
             if scored and boundary is not None and going.size:
-                value[going] = seen[going] = _values(going.size, await population.score([live[i] for i in going]))
-                yield Scored(boundary, tuple(live[i] for i in going), tuple(value[going].tolist()))
+                asked = live.take(going).particles
+                value[going] = live.seen[going] = _values(going.size, await population.score(asked))
+                yield Scored(boundary, tuple(asked), tuple(value[going].tolist()))
 
-            potential, sharpness, log_weights = _weigh(tempering, arrivals, value, ended, baseline, log_base)
+            weighed = weigh(tempering, live, arrivals, value, ended)
+            log_weights, sharpness = weighed.log_weights, weighed.sharpness
             ess = effective_sample_size(log_weights[going]) / going.size if going.size else 0.0
-            yield Weighted(boundary, tuple(live), tuple(log_weights.tolist()), sharpness, ess)
+            yield Weighted(boundary, tuple(live.particles), tuple(log_weights.tolist()), sharpness, ess)
             for i in np.flatnonzero(ended):
-                finals.append(_final(live[i], arrivals[i], log_weights[i], seen[i]))
+                finals.append(_final(live.particles[i], arrivals[i], log_weights[i], live.seen[i]))
                 yield Archived(boundary, finals[-1])
-
-            live = [live[i] for i in going]
-            potential, baseline, seen = potential[going], baseline[going], seen[going]
-            if boundary is None or not live:
+            if stop is not None and (why := stop(finals)):
+                for particle in (*live.take(going).particles, *late.particles):
+                    await population.prune(held.pop(id(particle)))
+                    yield Pruned(boundary, particle)
+                yield Stopped(boundary, why)
                 break
+
+            live.growth, live.checked[:] = weighed.growth, boundary or reached
+            here = live.take(going)
+            live = joined(here, late)
+            if boundary is None or not len(here):
+                continue
             reached = boundary
+            if backtrack is not None:
+                policy, parking = backtrack
+                pool += await _remembered(parking, here, boundary)
+                held |= {id(past.particle): past.particle for past in pool}
+                pool, forgotten = policy.kept(pool, sharpness, boundary)
+                for past in forgotten:
+                    await population.prune(held.pop(id(past.particle)))
             weights = LogWeights(log_weights[going])
             if weights.log_sum == -math.inf:
-                yield Collapsed(boundary, tuple(live))
+                yield Collapsed(boundary, tuple(here.particles))
                 continue
             if not schedule.fires(Check(boundary, ess)):
                 continue
-            slots = _slots(particles, len(live), len(finals)) if objective == "optimise" else len(live)
-            ancestors = resampler(rng, weights.log, slots)
-            log_base = (weights.log_sum if growth else 0.0) - math.log(slots)
+            error = uncertainty(boundary) if scored and uncertainty is not None else None
+            if (reason := too_little_said(weighed.score[going], error)) is not None:
+                yield Withheld(boundary, tuple(here.particles), reason)
+                continue
+            slots = len(here)
+            if objective == "optimise":
+                slots = _slots(particles, len(live), len(finals)) - len(late)
+            before = weights.log
+            if pool and backtrack is not None:
+                before = np.concatenate([before, backtrack[0].log_weights(pool, sharpness, boundary)])
+            ancestors = resampler(rng, before, slots)
+            log_base = weights.log_sum - math.log(slots) if growing else -math.log(slots + len(late))
+            behind = as_live(pool)
             yield Resampled(
                 boundary,
-                tuple(live),
+                (*here.particles, *behind.particles),
                 tuple(ancestors.tolist()),
-                tuple(weights.log.tolist()),
+                tuple(before.tolist()),
                 log_base,
                 sharpness,
                 ess,
+                len(pool),
             )
-            live, changes = await _branch(population, boundary, live, ancestors.tolist(), held)
-            baseline, seen = potential[ancestors] if growth else np.zeros(slots), seen[ancestors]
+            offspring = joined(here, behind).take(ancestors)
+            offspring.particles, changes = await branch(
+                population, boundary, here.particles, ancestors.tolist(), held, behind.particles
+            )
+            offspring.log_base[:] = log_base
+            offspring.baseline = offspring.baseline + offspring.growth if growing else np.zeros(slots)
+            offspring.growth = np.zeros(slots)
+            live = joined(offspring, late)
             for change in changes:
                 yield change
+        for past in pool:
+            await population.prune(held.pop(id(past.particle)))
     except BaseException as error:
-        await _prune_all(population, list(held.values()), error)
+        await prune_all(population, list(held.values()), error)
         raise
-    log_evidence = LogWeights(np.array([final.log_weight for final in finals])).log_sum
-    yield Finished(FilterResult(tuple(finals), log_evidence if tempering.exact else None))
+    evidence = LogWeights(np.array([final.log_weight for final in finals])).log_sum
+    sampled = tempering.exact and stop is None and backtrack is None
+    yield Finished(FilterResult(tuple(finals), evidence if sampled else None))
+
+
+async def _remembered(parking: Parking[P], here: Live[P], boundary: int) -> list[Past[P]]:
+    """What a later resampling may go back to: those whose score is known and not impossible."""
+    parked = [
+        (i, await parking.park(here.particles[i]))
+        for i in range(len(here))
+        if not math.isnan(here.seen[i]) and here.growth[i] > -math.inf
+    ]
+    base, growth, potential, seen = here.log_base, here.growth, here.baseline + here.growth, here.seen
+    return [
+        Past(copy, boundary, float(base[i]), float(growth[i]), float(potential[i]), float(seen[i]))
+        for i, copy in parked
+        if copy is not None
+    ]
 
 
 def _slots(particles: int, live: int, ended: int) -> int:
@@ -178,62 +252,9 @@ def _next_check(schedule: Schedule, boundary: int, max_boundary: int) -> int | N
     return next((b for b in range(boundary + 1, max_boundary + 1) if schedule.possible(b)), None)
 
 
-def _weigh(
-    tempering: Tempering,
-    arrivals: Sequence[Arrival],
-    value: Floats,
-    ended: Bools,
-    baseline: Floats,
-    log_base: float,
-) -> tuple[Floats, float, Floats]:
-    """Potential [n], sharpness, and log-weights [n] = log_base + sharpness·(potential − baseline)."""
-    failed = np.array([arrival.failed for arrival in arrivals])
-    reward = np.array([0.0 if arrival.failed else arrival.reward for arrival in arrivals])
-    potential = tempering.potential(reward, value, ended)
-    log_ratio = potential - baseline
-    # The living set the sharpness; where all have ended, those who did not fail.
-    sharpness = tempering.sharpness(log_ratio[~failed if ended.all() else ~ended])
-    log_weights = np.where(failed, -np.inf, log_base + sharpness * log_ratio)
-    return potential, sharpness, LogWeights(log_weights).log
-
-
-async def _branch(
-    population: Population[P], boundary: int, live: list[P], ancestors: list[int], held: dict[int, P]
-) -> tuple[list[P], list[Pruned[P] | Forked[P]]]:
-    """The next generation, slot k descending from `live[ancestors[k]]`, and what it took."""
-    changes: list[Pruned[P] | Forked[P]] = []
-    offspring: list[P] = []
-    first = set[int]()
-    for i in sorted(set(range(len(live))) - set(ancestors)):
-        await population.prune(held.pop(id(live[i])))
-        changes.append(Pruned(boundary, live[i]))
-    for i in ancestors:
-        child = live[i]
-        if i in first:
-            child = await population.fork(live[i])
-            if id(child) in held:
-                raise PopulationError("Population.fork returned a particle that is in use: return a new one.")
-            held[id(child)] = child
-            changes.append(Forked(boundary, live[i], child))
-        first.add(i)  # the first offspring is the particle itself
-        offspring.append(child)
-    return offspring, changes
-
-
-async def _prune_all(population: Population[P], particles: Sequence[P], error: BaseException) -> None:
-    """Prune everything that is left because of `error`, and note on it what could not be pruned."""
-    failures: list[Exception] = []
-    for particle in particles:
-        try:
-            await population.prune(particle)
-        except Exception as failure:
-            error.add_note(f"While cleaning up, a particle could not be pruned: {failure!r}")
-            failures.append(failure)
-    if failures and isinstance(error, GeneratorExit):  # which nobody ever sees
-        raise ExceptionGroup("The filter was closed early and particles could not be pruned", failures)
-
-
-def _validate(particles: int, objective: str, tempering: Tempering, max_boundary: int) -> None:
+def _validate(
+    particles: int, objective: str, tempering: Tempering, max_boundary: int, *, stops: bool, goes_back: bool
+) -> None:
     if particles < 1 or max_boundary < 0:
         raise ConfigurationError(f"Need particles >= 1 and max_boundary >= 0, got {particles} and {max_boundary}.")
     if objective not in ("optimise", "sample"):
@@ -242,6 +263,11 @@ def _validate(particles: int, objective: str, tempering: Tempering, max_boundary
         raise ConfigurationError(
             "objective='sample' needs a given temperature: a solved sharpness (ess_target) samples from no "
             "known distribution. Use fixed(beta) or tilt(beta), or objective='optimise'."
+        )
+    if objective == "sample" and (stops or goes_back):
+        raise ConfigurationError(
+            "objective='sample' cannot stop early or go back to earlier states: what is left would be a sample of no "
+            "known distribution. Use objective='optimise'."
         )
 
 
@@ -253,10 +279,10 @@ def _exactly(n: int, answer: Sequence[T], what: str) -> list[T]:
 
 def _values(n: int, answer: ArrayLike) -> Floats:
     values = np.asarray(answer, dtype=np.float64)
-    if values.shape != (n,) or np.isnan(values).any() or (values == np.inf).any():
+    if values.shape != (n,) or (values == np.inf).any():
         raise PopulationError(
-            f"The value function must return one number below +inf for each of {n} particles, got "
-            f"{values!r}: a score that could not be computed must be raised as an error, not returned as NaN."
+            f"The value function must return one number below +inf for each of {n} particles, or NaN where it is "
+            f"missing, got {values!r}."
         )
     return values
 

@@ -74,32 +74,52 @@ def best_reward(rng: np.random.Generator, candidates: Sequence[Candidate]) -> in
     return _best(candidates, _known({i: candidates[i].reward for i in _eligible(candidates)}, "reward", _NO_REWARDS))
 
 
-def vote(key: Callable[[Any], Hashable] | None = None) -> Selector:
-    """A selector that adds up weight per answer and takes the heaviest answer's heaviest candidate.
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """See `vote`."""
 
-    `key` maps an output to what counts as the same answer (default: the output itself, which must be
-    hashable). Of two answers of the same weight the one given more often wins, then the one given first.
-    """
+    key: Callable[[Any], Hashable] | None = None
 
-    def vote(rng: np.random.Generator, candidates: Sequence[Candidate]) -> int:
+    def __call__(self, rng: np.random.Generator, candidates: Sequence[Candidate]) -> int:
+        camps, mass = self._count(candidates)
+        # Rounded, so that the order of additions does not break ties.
+        winner = max(camps, key=lambda answer: (round(mass[answer], 12), len(camps[answer])))
+        return _best(candidates, {i: candidates[i].log_weight for i in camps[winner]})
+
+    def share(self, candidates: Sequence[Candidate], chosen: int) -> float:
+        """The part of the weight of all who voted that the chosen candidate's answer has, in [0, 1]."""
+        camps, mass = self._count(candidates)
+        own = next((answer for answer, members in camps.items() if chosen in members), None)
+        return mass[own] / sum(mass.values()) if own in mass else 0.0
+
+    def _count(self, candidates: Sequence[Candidate]) -> tuple[dict[Hashable, list[int]], dict[Hashable, float]]:
+        """Who gave each answer, and the weight behind it; those that gave none have no vote, if anybody has."""
         eligible = _eligible(candidates)
         camps: dict[Hashable, list[int]] = {}
         mass: dict[Hashable, float] = {}
         for i, weight in zip(eligible, _weights(candidates, eligible), strict=True):
-            answer = candidates[i].output if key is None else key(candidates[i].output)
+            answer = candidates[i].output if self.key is None else self.key(candidates[i].output)
             try:
                 camps.setdefault(answer, []).append(i)
             except TypeError as error:
                 raise SelectionError(
                     f"vote cannot compare answers of type {type(answer).__name__}: give vote(key=…) a "
-                    "function that returns something hashable, such as the final answer's text."
+                    "function that returns something hashable, such as final_text or last_number."
                 ) from error
             mass[answer] = mass.get(answer, 0.0) + float(weight)
-        # Rounded, so that the order of additions does not break ties.
-        winner = max(camps, key=lambda answer: (round(mass[answer], 12), len(camps[answer])))
-        return _best(candidates, {i: candidates[i].log_weight for i in camps[winner]})
+        if len(camps) > 1 and None in camps:
+            del camps[None], mass[None]
+        return camps, mass
 
-    return vote
+
+def vote(key: Callable[[Any], Hashable] | None = None) -> Vote:
+    """A selector that adds up weight per answer and takes the heaviest answer's heaviest candidate.
+
+    `key` maps an output to what counts as the same answer: `answers.final_text`, `answers.last_number` or a function
+    of one's own (default: the output itself, which must be hashable); None means no answer, which has no vote. Of two
+    answers of the same weight the one given more often wins, then the one given first.
+    """
+    return Vote(key)
 
 
 def oracle(candidates: Sequence[Candidate], true_rewards: Sequence[float | None]) -> int:
@@ -108,6 +128,12 @@ def oracle(candidates: Sequence[Candidate], true_rewards: Sequence[float | None]
         raise SelectionError(f"oracle got {len(true_rewards)} true rewards for {len(candidates)} candidates.")
     alive = [i for i, candidate in enumerate(candidates) if not candidate.failed]
     return _best(candidates, _known({i: true_rewards[i] for i in alive}, "true reward", _NO_TRUE_REWARDS))
+
+
+def weight_share(candidates: Sequence[Candidate], chosen: int) -> float:
+    """The chosen candidate's part of the weight of all that could have been chosen, in [0, 1]."""
+    eligible = _eligible(candidates)
+    return float(_weights(candidates, eligible)[eligible.index(chosen)]) if chosen in eligible else 0.0
 
 
 _NO_VALUES = "best_value needs a value function: no candidate has been scored. Give one, or use vote or sample."

@@ -19,9 +19,20 @@ from langgraph_amc.value.errors import (
 from langgraph_amc.value.protocol import SoftValueFunction, ValueFunction
 
 if TYPE_CHECKING:
+    from langgraph_amc.value.calibrating import Calibrated, calibrated, fit_calibration
+    from langgraph_amc.value.calibration import Calibration
+    from langgraph_amc.value.connection import RemoteValueError
+    from langgraph_amc.value.ensembles import Ensemble, ensemble
+    from langgraph_amc.value.features import FeatureValue, load_features
+    from langgraph_amc.value.features_training import FeatureReport, train_features
+    from langgraph_amc.value.judges import Example, Judge, MissingScoreWarning, foa_judge, judge
+    from langgraph_amc.value.remote import RemoteValue
     from langgraph_amc.value.report import ValueReport
     from langgraph_amc.value.scoring import TransformerValue, load_value
+    from langgraph_amc.value.serving import Served, ServerLimits, ValueServer
+    from langgraph_amc.value.targets import with_resamplings
     from langgraph_amc.value.training import TrainProgress, train_value
+    from langgraph_amc.value.uncertainty import Uncertainty
 
 _LAZY = {
     "TransformerValue": "scoring",
@@ -29,22 +40,66 @@ _LAZY = {
     "TrainProgress": "training",
     "train_value": "training",
     "ValueReport": "report",
+    "Ensemble": "ensembles",
+    "ensemble": "ensembles",
+    "Example": "judges",
+    "Judge": "judges",
+    "MissingScoreWarning": "judges",
+    "foa_judge": "judges",
+    "judge": "judges",
+    "FeatureValue": "features",
+    "load_features": "features",
+    "FeatureReport": "features_training",
+    "train_features": "features_training",
+    "RemoteValue": "remote",
+    "RemoteValueError": "connection",
+    "Served": "serving",
+    "ServerLimits": "serving",
+    "ValueServer": "serving",
+    "Calibrated": "calibrating",
+    "calibrated": "calibrating",
+    "fit_calibration": "calibrating",
+    "Calibration": "calibration",
+    "Uncertainty": "uncertainty",
+    "with_resamplings": "targets",
 }
-_LOCAL_PACKAGES = ("torch", "transformers", "peft", "safetensors")
+_LOCAL_PACKAGES = ("torch", "transformers", "peft", "safetensors", "sklearn", "scipy")
 
 __all__ = [
+    "Calibrated",
+    "Calibration",
+    "Ensemble",
+    "Example",
+    "FeatureReport",
+    "FeatureValue",
     "FingerprintMismatch",
+    "Judge",
+    "MissingScoreWarning",
+    "RemoteValue",
+    "RemoteValueError",
+    "Served",
+    "ServerLimits",
     "SoftValueFunction",
     "TrainProgress",
     "TrainingDataError",
     "TransformerValue",
+    "Uncertainty",
     "ValueFunction",
     "ValueModelError",
     "ValueReport",
     "ValueScoreError",
+    "ValueServer",
     "as_value",
+    "calibrated",
+    "ensemble",
+    "fit_calibration",
+    "foa_judge",
+    "judge",
+    "load_features",
     "load_value",
+    "train_features",
     "train_value",
+    "with_resamplings",
 ]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,48 @@ import numpy as np
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.trajectories.types import Segments
+from langgraph_amc.value.connection import is_url
 from langgraph_amc.value.errors import ValueScoreError
-from langgraph_amc.value.protocol import FloatArray, ScoreCallable, SoftValueFunction, ValueFunction
+from langgraph_amc.value.protocol import (
+    FloatArray,
+    ScoreCallable,
+    SoftValueFunction,
+    SupportsUncertainty,
+    ValueFunction,
+)
+from langgraph_amc.value.remote import RemoteValue
 
-_MANIFEST = "amc_value.json"
-"""`checkpoint.SPEC_FILE`, whose module loads torch."""
+
+@dataclass(frozen=True, slots=True)
+class FolderKind:
+    """A kind of trained value function that lives in a folder.
+
+    Attributes
+    ----------
+    loader: name in `langgraph_amc.value` of the function ``(folder, transcript_fingerprint)`` that loads it, which
+        may import what it needs.
+    soft: whether what it loads has a ``soft_score``.
+    """
+
+    loader: str
+    soft: bool
+
+
+FOLDER_KINDS = {
+    "amc_value.json": FolderKind("load_value", soft=True),
+    "amc_features.json": FolderKind("load_features", soft=True),
+}
+"""By the manifest that marks such a folder: JSON, with the ``transcript_fingerprint`` of what it was trained on.
+
+`as_value` only looks whether the file is there, so nothing heavy is imported early.
+"""
 
 
 def as_value(value: Any, transcript_fingerprint: str | None = None) -> ValueFunction:
     """Turn what the user gave into a `ValueFunction` whose results are checked.
 
-    - a path: a checkpoint of `train_value`, which must be there, loaded when it is first used;
+    - a path: a folder of a trained value function (see `FOLDER_KINDS`), which must be there, loaded at its first use;
+    - an ``http://`` or ``https://`` address: a `RemoteValue`, asked for the first time when it is first used;
     - a `ValueFunction`: itself, a `SoftValueFunction` stays one;
     - a function whose first parameter is annotated ``str``: called with the text of one state, returns a number;
     - any other callable: called with the list of transcripts (each a sequence of segments), returns as many numbers.
@@ -32,14 +65,21 @@ def as_value(value: Any, transcript_fingerprint: str | None = None) -> ValueFunc
 
     Parameters
     ----------
-    transcript_fingerprint: of the transcripts it will be given, compared with that of a checkpoint.
+    transcript_fingerprint: of the transcripts it will be given, compared with that of a folder or server.
 
     Raises
     ------
-    ConfigurationError: the object is none of these, or there is no such checkpoint.
+    ConfigurationError: the object is none of these, or there is no such folder.
     """
+    if isinstance(value, str) and is_url(value):
+        value = RemoteValue(value)
+    if isinstance(value, RemoteValue):
+        return CheckedSoftValue(value.reading(transcript_fingerprint))
     if isinstance(value, str | Path):
-        return CheckedSoftValue(LazyValue(_checkpoint(value), transcript_fingerprint))
+        manifest = _manifest(value)
+        if FOLDER_KINDS[manifest.name].soft:
+            return CheckedSoftValue(LazySoftValue(manifest, transcript_fingerprint))
+        return CheckedValue(LazyValue(manifest, transcript_fingerprint))
     if isinstance(value, CheckedValue):
         return value
     if inspect.isclass(value):
@@ -83,30 +123,42 @@ class OneByOne:
 
 
 class LazyValue:
-    """A checkpoint that is loaded when it is first asked."""
+    """A folder of a trained value function that is loaded when it is first asked."""
 
-    def __init__(self, path: Path, transcript_fingerprint: str | None) -> None:
-        self._path = path
+    def __init__(self, manifest: Path, transcript_fingerprint: str | None) -> None:
+        self.manifest = manifest
         self._fingerprint = transcript_fingerprint
-        self._loaded: SoftValueFunction | None = None
+        self._loaded: Any = None
         self._lock = threading.Lock()
 
-    def load(self) -> SoftValueFunction:
+    def load(self) -> Any:
         """The value function, loaded now if it was not before."""
-        from langgraph_amc.value import load_value
+        from langgraph_amc import value
 
         with self._lock:
             if self._loaded is None:
-                self._loaded = load_value(self._path, self._fingerprint)
+                load = getattr(value, FOLDER_KINDS[self.manifest.name].loader)
+                self._loaded = load(self.manifest.parent, self._fingerprint)
             return self._loaded
 
     def score(self, transcripts: Sequence[Segments]) -> FloatArray:
-        """See `TransformerValue.score`."""
-        return self.load().score(transcripts)
+        """What the value function in the folder gives."""
+        found: FloatArray = self.load().score(transcripts)
+        return found
+
+    def uncertainty(self, step: int) -> float:
+        """What the value function in the folder knows of its own error at a step; NaN if nothing."""
+        loaded = self.load()
+        return loaded.uncertainty(step) if isinstance(loaded, SupportsUncertainty) else math.nan
+
+
+class LazySoftValue(LazyValue):
+    """The same where the value function knows the soft value too."""
 
     def soft_score(self, transcripts: Sequence[Segments], beta: float) -> FloatArray:
-        """See `TransformerValue.soft_score`."""
-        return self.load().soft_score(transcripts, beta)
+        """What the value function in the folder gives at this β."""
+        found: FloatArray = self.load().soft_score(transcripts, beta)
+        return found
 
 
 class CheckedValue:
@@ -132,20 +184,22 @@ class CheckedSoftValue(CheckedValue):
         return _checked(self._soft.soft_score(transcripts, beta), len(transcripts), self._soft)
 
 
-def _checkpoint(given: str | Path) -> Path:
-    """The folder of a trained value function; without a look into it, which would need torch."""
+def _manifest(given: str | Path) -> Path:
+    """The file that says which kind of value function a folder holds; without a look into it."""
     folder = Path(given).expanduser()
+    made = "the one that train_value(…, out=…) or `amc train-value --out` wrote"
     if not str(given).strip() or not folder.is_dir():
         raise ConfigurationError(
-            f"value={str(given)!r}: there is no such folder; give the one that train_value(…, out=…) or "
-            "`amc train-value --out` wrote, or a function of the transcripts"
+            f"value={str(given)!r}: there is no such folder; give {made}, the http:// address of a value server, or a "
+            "function of the transcripts"
         )
-    if not (folder / _MANIFEST).is_file():
-        raise ConfigurationError(
-            f"value={str(given)!r}: the folder holds no {_MANIFEST}, so it is no trained value function; give the one "
-            "that train_value(…, out=…) or `amc train-value --out` wrote"
-        )
-    return folder
+    for name in FOLDER_KINDS:
+        if (folder / name).is_file():
+            return folder / name
+    raise ConfigurationError(
+        f"value={str(given)!r}: the folder holds no {' or '.join(FOLDER_KINDS)}, so it is no trained value function; "
+        f"give {made}"
+    )
 
 
 def _name(source: object) -> str:

@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
+from langgraph_amc.value.calibration import Calibration, FloatArray
 from langgraph_amc.value.errors import FingerprintMismatch, ValueModelError
 from langgraph_amc.value.heads import ReturnHead
 from langgraph_amc.value.model import AutoClass, ValueModel, bare_model, quiet_transformers, with_adapters
+from langgraph_amc.value.uncertainty import Uncertainty
 
 SPEC_FILE = "amc_value.json"
 REPORT_FILE = "amc_value_report.json"
@@ -41,6 +45,7 @@ class ValueSpec:
     transcript_fingerprint: of the options that wrote the transcripts it was trained on.
     base, base_config_sha, base_weights_sha: where the base was and what it was.
     library_version, format: who wrote it.
+    calibration, uncertainty: as measured on held-out tasks; ``None`` where there were too few, or in older checkpoints.
     """
 
     head: ReturnHead
@@ -55,9 +60,30 @@ class ValueSpec:
     base_weights_sha: str
     library_version: str
     format: int = _FORMAT
+    calibration: Calibration | None = None
+    uncertainty: Uncertainty | None = None
+
+    def mean(self, logits: Tensor, steps: ArrayLike) -> FloatArray:
+        """Calibrated expected return, float64 [n], of logits [n, head size] at steps [n] (segments − 1)."""
+        plain: FloatArray = self.head.mean(logits).cpu().numpy()
+        return plain if self.calibration is None else self.calibration(plain, steps)
+
+    def soft_value(self, logits: Tensor, steps: ArrayLike, beta: float) -> FloatArray:
+        """β·log E[exp(R/β)], float64 [n], of the distribution with the calibrated mean; see `ReturnHead.soft_value`."""
+        mean = None if self.calibration is None else self.mean(logits, steps)
+        found: FloatArray = self.head.soft_value(logits, beta, mean).numpy()
+        return found
 
     @classmethod
-    def of(cls, model: ValueModel, head: ReturnHead, max_length: int, fingerprint: str) -> ValueSpec:
+    def of(
+        cls,
+        model: ValueModel,
+        head: ReturnHead,
+        max_length: int,
+        fingerprint: str,
+        calibration: Calibration | None = None,
+        uncertainty: Uncertainty | None = None,
+    ) -> ValueSpec:
         """Describe a trained model."""
         return cls(
             head=head,
@@ -71,6 +97,8 @@ class ValueSpec:
             base_config_sha=model.base_config_sha,
             base_weights_sha=model.base_weights_sha,
             library_version=version("langgraph-amc"),
+            calibration=calibration,
+            uncertainty=uncertainty,
         )
 
     @classmethod
@@ -91,8 +119,11 @@ class ValueSpec:
                     f"{path} has format {raw.get('format')!r} (written by langgraph-amc"
                     f" {raw.get('library_version')!r}), this version reads {_FORMAT}: train again or install that one"
                 )
-            return cls(**{**raw, "head": ReturnHead(**raw["head"])})
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            found: dict[str, Any] = {**raw, "head": ReturnHead(**raw["head"])}
+            for name, read in (("calibration", Calibration.from_json), ("uncertainty", Uncertainty.from_json)):
+                found[name] = None if raw.get(name) is None else read(raw[name])
+            return cls(**found)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueModelError(f"{path} cannot be read: {error}; restore it or train again") from error
 
 

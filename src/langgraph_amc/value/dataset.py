@@ -3,14 +3,15 @@
 All trajectories count, failures included. Every state has the weight of its *task*, never of its own
 trajectory: how long a run will be is part of the future, so a weight 1/length would favour short successes over
 long failures at the very same state and bias V. A weight that depends on the task alone keeps tasks with long
-runs from dominating and leaves the target, E[return | state], as it is.
+runs from dominating and leaves the target, E[return | state], as it is. Where the runs come from a resampled
+population, `value.targets` says what a return counts for a state.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from langgraph_amc.trajectories.types import Trajectory
 from langgraph_amc.value.errors import TrainingDataError
 from langgraph_amc.value.heads import ReturnHead
+from langgraph_amc.value.targets import importance, lambda_returns, task_of
 from langgraph_amc.value.tokens import Window, encode, windows
 
 _CENSORED = ("pruned", "interrupted", "truncated")
@@ -29,13 +31,17 @@ _CENSORED = ("pruned", "interrupted", "truncated")
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """All states of a data set, one row each.
+    """All states of a data set whose return can be weighted, one row each.
 
-    ``returns`` [n], ``weights`` [n] (mean 1), ``task`` [n] (a number per task), ``step`` [n], ``final`` [n] (the
-    last state of its trajectory), ``key`` [n] (equal for equal transcripts).
+    ``returns`` [n], ``learnt`` [n] (what V is to say: returns, or TD(λ)), ``importance`` [n] (how much its return
+    counts for a state, 1 without resampling), ``weights`` [n] (of task × importance, mean 1), ``task`` [n] (a
+    number per task), ``step`` [n], ``final`` [n] (the last state of its trajectory), ``key`` [n] (equal for equal
+    transcripts).
     """
 
     returns: NDArray[np.float64]
+    learnt: NDArray[np.float64]
+    importance: NDArray[np.float64]
     weights: NDArray[np.float64]
     task: NDArray[np.int64]
     step: NDArray[np.int64]
@@ -99,11 +105,6 @@ def usable(trajectories: Iterable[Trajectory]) -> tuple[list[Trajectory], dict[s
     return kept, dict(left_out)
 
 
-def task_of(trajectory: Trajectory) -> str:
-    """The task a trajectory belongs to; runs without a task are a task of their own."""
-    return trajectory.run_id if trajectory.task_id is None else trajectory.task_id
-
-
 def split_by_task(
     trajectories: Sequence[Trajectory], fraction: float, seed: int
 ) -> tuple[list[Trajectory], list[Trajectory]]:
@@ -116,57 +117,89 @@ def split_by_task(
     return train, [t for t in trajectories if task_of(t) in names]
 
 
-def build(trajectories: Sequence[Trajectory], tokenizer: PreTrainedTokenizerBase, max_length: int) -> DataSet:
-    """Tokenise trajectories and lay out their states."""
+def build(
+    trajectories: Sequence[Trajectory],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    known: Mapping[str, int] | None = None,
+    td_lambda: float = 1.0,
+) -> DataSet:
+    """Tokenise trajectories and lay out their states; ``known`` as `known_from` gives it for whole runs.
+
+    States whose return cannot be weighted are read over, like tokens.
+    """
+    states, there = _states(trajectories, known or {}, td_lambda)
+    row = np.cumsum(there) - 1
     cut: list[Window] = []
     offset = 0
     for encoded in encode(tokenizer, [t.segments for t in trajectories]):
-        cut += [Window(w.ids, w.readouts, w.states + offset) for w in windows(encoded, max_length)]
+        for window in windows(encoded, max_length):
+            kept = there[window.states + offset]
+            if kept.any():
+                rows = row[window.states + offset]
+                cut.append(Window(window.ids, window.readouts[kept], rows[kept]))
         offset += len(encoded.readouts)
-    return DataSet(tuple(cut), _states(trajectories))
+    return DataSet(tuple(cut), states)
 
 
-def _states(trajectories: Sequence[Trajectory]) -> States:
+def _states(
+    trajectories: Sequence[Trajectory], known: Mapping[str, int], td_lambda: float
+) -> tuple[States, NDArray[np.bool_]]:
+    """The states with a target, and which of all states they are."""
     numbers: dict[str, int] = {}
     lengths: dict[int, list[int]] = defaultdict(list)
     keys: dict[bytes, int] = {}
-    rows: list[tuple[float, int, int, bool, int]] = []
+    rows: list[tuple[float, float, float, int, int, bool, int]] = []
     for trajectory in trajectories:
         task = numbers.setdefault(task_of(trajectory), len(numbers))
-        returns = trajectory.returns()
+        returns, learnt = trajectory.returns(), lambda_returns(trajectory, td_lambda)
         assert returns is not None  # `usable` has sorted the others out
+        assert learnt is not None
         lengths[task].append(len(returns))
+        counts = importance(trajectory, known.get(trajectory.run_id, 0)).tolist()
         prefix = hashlib.blake2b(digest_size=16)
-        for step, (segment, value) in enumerate(zip(trajectory.segments, returns, strict=True)):
+        for step, segment in enumerate(trajectory.segments):
             data = segment.encode("utf-8", "surrogatepass")
             prefix.update(len(data).to_bytes(8, "big") + data)
             key = keys.setdefault(prefix.digest(), len(keys))
-            rows.append((value, task, step, step == len(returns) - 1, key))
-    returned, task_column, step_column, final_column, key_column = zip(*rows, strict=True)
-    weights = np.array([1.0 / np.mean(lengths[task]) for task in task_column])
-    return States(
+            last = step == len(returns) - 1
+            rows.append((returns[step], learnt[step], counts[step], task, step, last, key))
+    there = np.array([row[2] > 0 for row in rows])
+    if not there.any():
+        raise TrainingDataError(
+            "no state has a target: the populations were resampled, and it was not recorded how; collect anew"
+        )
+    columns = zip(*(row for row in rows if row[2] > 0), strict=True)
+    returned, learnt_column, counted, task_column, step_column, final_column, key_column = columns
+    weights = np.array([c / np.mean(lengths[task]) for c, task in zip(counted, task_column, strict=True)])
+    states = States(
         returns=np.array(returned, dtype=np.float64),
+        learnt=np.array(learnt_column, dtype=np.float64),
+        importance=np.array(counted, dtype=np.float64),
         weights=weights / weights.mean(),
         task=np.array(task_column, dtype=np.int64),
         step=np.array(step_column, dtype=np.int64),
         final=np.array(final_column, dtype=np.bool_),
         key=np.array(key_column, dtype=np.int64),
     )
+    return states, there
 
 
 def targets(states: States, head: ReturnHead, average_siblings: bool) -> Tensor:
-    """Training targets [n, head size]; siblings that share a state share the mean of their targets.
+    """Training targets [n, head size]; siblings that share a state share the weighted mean of their targets.
 
     The mean over runs that went through one state has less noise than each of their returns, and for a
     distribution it is the empirical distribution of returns from that state.
     """
-    encoded = head.encode(torch.from_numpy(states.returns))
+    encoded = head.encode(torch.from_numpy(states.learnt).clamp(head.low, head.high))
     if not average_siblings:
         return encoded
-    key = torch.from_numpy(states.key)
+    key, counts = torch.from_numpy(states.key), torch.from_numpy(states.importance)
     groups = int(key.max()) + 1
-    sums = torch.zeros(groups, encoded.shape[1], dtype=torch.float64).index_add_(0, key, encoded.double())
-    return (sums / torch.bincount(key, minlength=groups)[:, None])[key].float()
+    sums = torch.zeros(groups, encoded.shape[1], dtype=torch.float64).index_add_(
+        0, key, encoded.double() * counts[:, None]
+    )
+    return (sums / torch.bincount(key, counts, minlength=groups)[:, None])[key].float()
 
 
 def batches(data: DataSet, batch_tokens: int, rng: np.random.Generator | None, pool: int = 16) -> Iterator[Batch]:

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.value import soft
+from langgraph_amc.value.soft import FloatArray
 
 Loss = Literal["bce", "mse", "two_hot", "hl_gauss"]
 LOSSES: tuple[str, ...] = get_args(Loss)
@@ -101,34 +103,38 @@ class ReturnHead:
             return logits[:, 0].sigmoid()
         return logits.softmax(-1) @ self.grid().to(logits.device)
 
-    def soft_value(self, logits: Tensor, beta: float) -> Tensor:
+    def soft_value(self, logits: Tensor, beta: float, mean: FloatArray | None = None) -> Tensor:
         """β·log E[exp(R/β)], float64 [n], in units of reward, for any β > 0.
 
         For 0/1 returns this is the exact tilt β·log(1 − p + p·e^{1/β}). For HL-Gauss the smoothing of the targets
         is divided out; the result is exact for returns on the grid.
 
+        Parameters
+        ----------
+        mean: calibrated means [n] in place of the logits' own; a distribution becomes the nearest with that mean.
+
         Raises
         ------
         ConfigurationError: β is not positive and finite, or only the mean of graded returns is known.
         """
-        if not (math.isfinite(beta) and beta > 0):
-            raise ConfigurationError(f"beta must be positive and finite, got {beta}")
-        logits = logits.to(torch.float64)
+        soft.check_beta(beta)
         if self.distributional:
-            grid = self.grid().to(logits.device)
-            soft = beta * torch.logsumexp(logits.log_softmax(-1) + grid / beta, -1)
-            return soft - self._smoothing_bonus(beta)
+            grid = self.grid().numpy()
+            found = logits.to("cpu", torch.float64).log_softmax(-1).numpy()
+            if mean is not None:
+                found = soft.with_mean(found, grid, mean)
+            return torch.from_numpy(soft.soft_of_distribution(found, grid, beta) - self._smoothing_bonus(beta))
         if not self.binary:
             raise ConfigurationError(
                 f"this value function was trained with loss={self.loss!r} on graded returns: it knows their mean,"
                 " and the soft value needs their distribution; train it with loss='two_hot' or 'hl_gauss'"
             )
-        if self.loss == "bce":
-            success, failure = F.logsigmoid(logits[:, 0]), F.logsigmoid(-logits[:, 0])
+        if self.loss == "bce" and mean is None:
+            success, failure = (F.logsigmoid(sign * logits[:, 0].double()).cpu() for sign in (1, -1))
         else:
-            p = self.mean(logits).clamp(0.0, 1.0)
-            success, failure = p.log(), torch.log1p(-p)
-        return beta * torch.logaddexp(failure, success + 1 / beta)
+            p = self.mean(logits).cpu() if mean is None else torch.from_numpy(mean)
+            success, failure = p.clamp(0.0, 1.0).log(), torch.log1p(-p.clamp(0.0, 1.0))
+        return torch.from_numpy(soft.soft_of_chance(success.numpy(), failure.numpy(), beta))
 
     def _smoothing_bonus(self, beta: float) -> float:
         """What the smoothing of HL-Gauss adds to the soft value of a return known for certain."""
@@ -136,8 +142,8 @@ class ReturnHead:
             return 0.0
         grid = self.grid()
         middle = grid[self.bins // 2]
-        kernel = _gaussian_bins(middle[None], grid, grid[1] - grid[0])[0]
-        return float(beta * torch.logsumexp(kernel.log() + (grid - middle) / beta, 0))
+        kernel = _gaussian_bins(middle[None], grid, grid[1] - grid[0])
+        return float(soft.soft_of_distribution(kernel.log().numpy(), grid.numpy(), beta)[0] - middle)
 
     def initial_bias(self, target: Tensor) -> Tensor:
         """Bias [size] at which the head predicts the mean training target, [size]."""

@@ -159,34 +159,41 @@ def bootstrap_interval(
 
 
 def calibration(
-    predicted: ArrayLike, observed: ArrayLike, *, low: float = 0.0, high: float = 1.0, bins: int = 10
+    predicted: ArrayLike,
+    observed: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    bins: int = 10,
 ) -> tuple[tuple[CalibrationBin, ...], float]:
-    """Calibration table and expected calibration error, in units of reward.
+    """Calibration table and expected calibration error, in units of reward; all arrays [n].
 
     Bins are of equal width on [low, high], predictions outside count to the end bins, empty bins are left out.
     The error is the mean over states of |mean prediction − mean return| of their bin.
     """
     p, o = np.asarray(predicted, dtype=np.float64), np.asarray(observed, dtype=np.float64)
+    w = np.ones(len(p)) if weights is None else np.asarray(weights, dtype=np.float64)
     edges = np.linspace(low, high, bins + 1)
     where = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, bins - 1)
-    table = []
+    table, error = [], 0.0
     for b in np.unique(where):
         chosen = where == b
-        table.append(
-            CalibrationBin(
-                float(edges[b]),
-                float(edges[b + 1]),
-                int(chosen.sum()),
-                float(p[chosen].mean()),
-                float(o[chosen].mean()),
-            )
+        bin_of = CalibrationBin(
+            float(edges[b]),
+            float(edges[b + 1]),
+            int(chosen.sum()),
+            float(np.average(p[chosen], weights=w[chosen])),
+            float(np.average(o[chosen], weights=w[chosen])),
         )
-    error = sum(b.count * abs(b.predicted - b.observed) for b in table) / max(1, len(p))
-    return tuple(table), float(error)
+        table.append(bin_of)
+        error += float(w[chosen].sum()) * abs(bin_of.predicted - bin_of.observed)
+    return tuple(table), error / float(w.sum()) if table else 0.0
 
 
-def binary_cross_entropy(predicted: ArrayLike, observed: ArrayLike) -> float:
-    """Mean cross-entropy of returns in [0, 1] under predicted means, in nats."""
+def binary_cross_entropy(predicted: ArrayLike, observed: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """Mean cross-entropy of returns in [0, 1] under predicted means, in nats; all arrays [n]."""
     p = np.clip(np.asarray(predicted, dtype=np.float64), 1e-7, 1 - 1e-7)
     o = np.asarray(observed, dtype=np.float64)
-    return float(-(o * np.log(p) + (1 - o) * np.log1p(-p)).mean())
+    w = np.ones(len(p)) if weights is None else np.asarray(weights, dtype=np.float64)
+    return float(-np.average(o * np.log(p) + (1 - o) * np.log1p(-p), weights=w))

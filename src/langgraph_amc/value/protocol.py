@@ -24,7 +24,8 @@ class ValueFunction(Protocol):
     def score(self, transcripts: Sequence[Segments]) -> FloatArray:
         """Expected future return of each state, shape ``[n]``, in units of reward.
 
-        NaN marks a score that is *missing*; a run that needs it ends with a `ScoreError`, never with a 0.
+        NaN marks a score that is *missing*, never a 0: its particle keeps its weight relative to the others' mean. A
+        run in which every score is missing ends with a `ScoreError`.
         """
         ...
 
@@ -35,6 +36,18 @@ class SoftValueFunction(ValueFunction, Protocol):
 
     def soft_score(self, transcripts: Sequence[Segments], beta: float) -> FloatArray:
         """β·log E[exp(R/β)] of each state, shape ``[n]``, in units of reward."""
+        ...
+
+
+@runtime_checkable
+class SupportsUncertainty(Protocol):
+    """A value function that knows how far the differences of its scores can be trusted."""
+
+    def uncertainty(self, step: int) -> float:
+        """Standard deviation of the error of `score` among states of one task at a step; NaN where it is not known.
+
+        In units of reward. Where the scores of the particles spread by less, nothing is resampled.
+        """
         ...
 
 

@@ -37,6 +37,7 @@ class Quality:
     """How good the predictions are on a set of states.
 
     ``bce`` is ``None`` for returns outside [0, 1]. ``baseline_mse`` is that of always predicting the mean return.
+    These and the calibration weigh states of resampled populations as `value.targets` says.
     ``ranking`` pools all steps of a task before its end; ``ranking_by_step`` keeps them apart, and
     ``ranking_final`` compares finished states, among which an unobservable outcome is guessed.
     """
@@ -55,8 +56,13 @@ class Quality:
 class ValueReport:
     """What `train_value` did and how good the result is.
 
-    ``used`` counts trajectories by status, ``left_out`` the censored ones by reason. ``quality`` was measured on
-    ``measured_on``: held-out tasks, or the training tasks where there are none, which flatters.
+    ``calibrated``: the method of the calibration in the checkpoint, if one helped; ``quality`` is then of values
+    calibrated by other tasks than their own, and ``raw_calibration_error`` that of the head itself.
+    ``uncertainty``: V's error among states of one task, pooled over the steps, ``None`` where it is not known.
+    ``effective_share``: effective sample size of the training states, as a share of their number; 1 where no
+    particle had been resampled. ``used`` counts trajectories by status, ``left_out`` the censored ones by reason.
+    ``quality`` was measured on ``measured_on``: held-out tasks, or the training tasks where there are none, which
+    flatters.
     """
 
     path: str
@@ -76,6 +82,10 @@ class ValueReport:
     measured_on: Literal["validation", "training"]
     quality: Quality
     notes: tuple[str, ...]
+    calibrated: str | None = None
+    raw_calibration_error: float | None = None
+    uncertainty: float | None = None
+    effective_share: float = 1.0
 
     @property
     def tokens_per_second(self) -> float:
@@ -107,6 +117,7 @@ class ValueReport:
             "",
             f"on {self.measured_on} tasks: mse {q.mse:.4f} (mean return: {q.baseline_mse:.4f}),"
             f" bce {_number(q.bce)}, calibration error {q.calibration_error:.4f}",
+            self._calibration_line(),
             "",
             f"ranking within a task ({q.ranking.metric})    value  95 % interval     tasks  pairs",
             _ranking_line("all steps", q.ranking),
@@ -121,13 +132,27 @@ class ValueReport:
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
+    def _calibration_line(self) -> str:
+        raw = "not calibrated" if self.calibrated is None else f"calibrated ({self.calibrated})"
+        raw += "" if self.raw_calibration_error is None else f", error before {self.raw_calibration_error:.4f}"
+        return raw + f"; V's error within a task {_number(self.uncertainty)}"
+
+
+def calibration_table(
+    predicted: NDArray[np.float64], states: States, head: ReturnHead
+) -> tuple[tuple[CalibrationBin, ...], float]:
+    """Calibration table and error of ``predicted`` [n] for the states of a data set."""
+    low, high = (0.0, 1.0) if head.loss == "bce" else (head.low, head.high)
+    return calibration(predicted, states.returns, states.importance, low=low, high=high)
+
 
 def measure(predicted: NDArray[np.float64], states: States, head: ReturnHead, seed: int) -> Quality:
     """Quality of ``predicted`` [n] for the states of a data set."""
     returns = states.returns
     in_unit = bool((returns >= 0).all() and (returns <= 1).all())
-    low, high = (0.0, 1.0) if head.loss == "bce" else (head.low, head.high)
-    table, error = calibration(predicted, returns, low=low, high=high)
+    weights = states.importance
+    table, error = calibration_table(predicted, states, head)
+    mean = np.average(returns, weights=weights)
 
     def ranking(chosen: NDArray[np.bool_], by_step: bool) -> Ranking:
         return within_task_ranking(
@@ -144,9 +169,9 @@ def measure(predicted: NDArray[np.float64], states: States, head: ReturnHead, se
     steps = np.unique(states.step[running]).tolist()
     each = {step: ranking(running & (states.step == step), by_step=False) for step in steps}
     return Quality(
-        mse=float(np.square(predicted - returns).mean()),
-        baseline_mse=float(returns.var()),
-        bce=binary_cross_entropy(predicted, returns) if in_unit else None,
+        mse=float(np.average(np.square(predicted - returns), weights=weights)),
+        baseline_mse=float(np.average(np.square(returns - mean), weights=weights)),
+        bce=binary_cross_entropy(predicted, returns, weights) if in_unit else None,
         calibration=table,
         calibration_error=error,
         ranking=ranking(running, by_step=True),

@@ -18,6 +18,8 @@ from langgraph_amc.trajectories.types import Segments
 from langgraph_amc.value.errors import ValueModelError
 
 IntArray = NDArray[np.int64]
+MEMO_SEGMENTS = 50_000
+_SHARED_AT_LEAST = 32  # tokens that states must have in common to be treated as one family
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +42,22 @@ class Window:
     states: IntArray
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, transcripts: Sequence[Segments]) -> list[Encoded]:
+def encode(
+    tokenizer: PreTrainedTokenizerBase, transcripts: Sequence[Segments], memo: dict[str, IntArray] | None = None
+) -> list[Encoded]:
     """Tokenise transcripts segment by segment; segments that occur more than once are tokenised once.
 
+    ``memo``: the tokens of segments that were met before, which is added to; at most `MEMO_SEGMENTS` are kept.
     An empty segment reads out where the previous one did. An empty first segment becomes one anchor token
     (BOS, else EOS, else padding), which stays there in every later state.
     """
-    unique = list(dict.fromkeys(segment for segments in transcripts for segment in segments))
-    if not unique:
-        return []
-    batch = tokenizer(unique, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-    pieces = {segment: np.asarray(ids, dtype=np.int64) for segment, ids in zip(unique, batch, strict=True)}
+    pieces = {} if memo is None else memo
+    if len(pieces) > MEMO_SEGMENTS:
+        pieces.clear()
+    new = list(dict.fromkeys(s for segments in transcripts for s in segments if s not in pieces))
+    if new:
+        batch = tokenizer(new, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+        pieces.update((s, np.asarray(ids, dtype=np.int64)) for s, ids in zip(new, batch, strict=True))
     return [_join([pieces[segment] for segment in segments], tokenizer) for segments in transcripts]
 
 
@@ -96,3 +103,49 @@ def windows(encoded: Encoded, max_length: int) -> list[Window]:
 def last_state(encoded: Encoded, max_length: int) -> IntArray:
     """Token ids of the last state, left-truncated; the value is read at the last of them."""
     return encoded.ids[window_start(len(encoded.ids), max_length) :]
+
+
+def families(states: Sequence[IntArray], share: bool, known: Sequence[int] = ()) -> list[tuple[int, list[int]]]:
+    """Group states by their next tokens: (length of the common prefix, members), members by length.
+
+    ``known``: tokens of each state that need no encoding, 0 by default; a prefix goes on from there. States with no
+    relatives make one group without a prefix. A prefix leaves every state its last token, at which the value is read.
+    """
+    known = known or [0] * len(states)
+    groups: dict[tuple[int, bytes], list[int]] = {}
+    for index, (ids, start) in enumerate(zip(states, known, strict=True)):
+        groups.setdefault((start, ids[: start + _SHARED_AT_LEAST].tobytes()), []).append(index)
+    found, alone = [], []
+    for (start, _), members in groups.items():
+        prefix = common_prefix([states[m][:-1] for m in members]) if share and len(members) > 1 else 0
+        if prefix - start >= _SHARED_AT_LEAST:
+            found.append((prefix, members))
+        else:
+            alone += members
+    if alone:
+        found.append((0, alone))
+    return [(prefix, sorted(members, key=lambda m: len(states[m]))) for prefix, members in found]
+
+
+def common_prefix(sequences: Sequence[IntArray]) -> int:
+    """Number of tokens with which all sequences begin."""
+    limit = min(map(len, sequences))
+    first = sequences[0][:limit]
+    different = np.zeros(limit, dtype=np.bool_)
+    for ids in sequences[1:]:
+        different |= ids[:limit] != first
+    return int(different.argmax()) if different.any() else limit
+
+
+def chunks(members: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Cut members, in their order, so that rows × longest state stays within the budget."""
+    cut: list[list[int]] = []
+    longest = 0
+    for member in members:
+        longest = max(longest, lengths[member])
+        if cut and (len(cut[-1]) + 1) * longest <= max_tokens:
+            cut[-1].append(member)
+        else:
+            cut.append([member])
+            longest = lengths[member]
+    return cut

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -19,12 +19,15 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.smc.weights import ess_of_possible
 from langgraph_amc.trajectories.types import Trajectory
 from langgraph_amc.value import checkpoint, dataset, report
 from langgraph_amc.value.dataset import Batch, DataSet
 from langgraph_amc.value.errors import TrainingDataError, TrainingError
 from langgraph_amc.value.heads import Loss, ReturnHead
+from langgraph_amc.value.held_out import Calibrate, Fitted, fit_held_out
 from langgraph_amc.value.model import Lora, ValueModel, new_model, pick_device
+from langgraph_amc.value.targets import known_from, task_of
 
 MAX_LENGTH = 8192  # tokens a state may have by default, where the base model allows as many
 
@@ -80,6 +83,8 @@ def train_value(
     seed: int = 0,
     bins: int = 51,
     average_siblings: bool = True,
+    td_lambda: float = 1.0,
+    calibrate: Calibrate = "auto",
     gradient_checkpointing: bool = False,
     weight_decay: float = 0.01,
     warmup: float = 0.1,
@@ -88,6 +93,9 @@ def train_value(
     progress: Progress | None = None,
 ) -> report.ValueReport:
     """Train a value function on all trajectories with a known outcome and save it in ``out``.
+
+    Give whole runs, pruned particles included: they say how the survivors of a resampled population are to be
+    weighted (`value.targets`), though they have no target of their own after they were pruned.
 
     Parameters
     ----------
@@ -100,6 +108,9 @@ def train_value(
     max_length: longest state in tokens, longer ones lose their oldest tokens.
     validation: fraction of the *tasks* held out for early stopping (``patience`` epochs) and the report.
     average_siblings: runs that share a state learn the mean of their targets there.
+    td_lambda: below 1, targets lean on the stored values of later states (`targets.lambda_returns`).
+    calibrate: ``auto`` fits Platt's curve to the held-out tasks and keeps it where it helps on tasks it was not
+        fitted to; ``platt`` and ``isotonic`` are kept in any case, ``none`` fits nothing.
 
     Raises
     ------
@@ -109,7 +120,9 @@ def train_value(
     out = Path(out)
     checkpoint.check_writable(out)
     _check_options(epochs, lr, head_lr, batch_tokens, max_length, validation, patience, warmup)
+    _check_targets(td_lambda, calibrate, loss)
     used, left_out = dataset.usable(trajectories)
+    known = known_from(trajectories)
     head = _head_for(used, loss, bins)
     train_runs, validation_runs = dataset.split_by_task(used, validation, seed)
     where = pick_device(device)
@@ -117,8 +130,8 @@ def train_value(
         torch.manual_seed(seed)
         model = new_model(base, head.size, tokenizer=tokenizer, lora=lora, device=where)
         limit = _max_length(model, max_length)
-        train = dataset.build(train_runs, model.tokenizer, limit)
-        held_out = dataset.build(validation_runs, model.tokenizer, limit) if validation_runs else None
+        train = dataset.build(train_runs, model.tokenizer, limit, known, td_lambda)
+        held_out = dataset.build(validation_runs, model.tokenizer, limit, known) if validation_runs else None
         if gradient_checkpointing:
             model.enable_gradient_checkpointing()
         plan = _Plan(
@@ -136,9 +149,10 @@ def train_value(
         head = head.standardised(torch.from_numpy(train.states.returns), has_bias=model.head.bias is not None)
         logs, best_epoch = _fit(model, head, train, held_out, plan)
         measured = train if held_out is None else held_out
-        predicted = head.mean(_predict(model, measured, plan.batch_tokens)).numpy()
+        raw = head.mean(_predict(model, measured, plan.batch_tokens)).numpy()
     head = head.fold(model.head.weight, model.head.bias)
-    quality = report.measure(predicted, measured.states, head, seed)
+    fitted = Fitted(raw, None, None) if held_out is None else fit_held_out(raw, held_out.states, head, calibrate)
+    quality = report.measure(fitted.values, measured.states, head, seed)
     result = report.ValueReport(
         path=str(out),
         loss=loss,
@@ -148,8 +162,8 @@ def train_value(
         trained_parameters=sum(p.numel() for p in model.network.parameters() if p.requires_grad),
         used=dataset.status_counts(used),
         left_out=left_out,
-        train_tasks=len(set(map(dataset.task_of, train_runs))),
-        validation_tasks=len(set(map(dataset.task_of, validation_runs))),
+        train_tasks=len(set(map(task_of, train_runs))),
+        validation_tasks=len(set(map(task_of, validation_runs))),
         train_states=len(train.states),
         validation_states=0 if held_out is None else len(held_out.states),
         epochs=logs,
@@ -158,8 +172,12 @@ def train_value(
         measured_on="training" if held_out is None else "validation",
         quality=quality,
         notes=report.notes(quality, head, train.states.returns, 0 if held_out is None else 1),
+        calibrated=None if fitted.calibration is None else fitted.calibration.method,
+        raw_calibration_error=report.calibration_table(raw, measured.states, head)[1],
+        uncertainty=None if fitted.uncertainty is None else fitted.uncertainty.pooled,
+        effective_share=ess_of_possible(np.log(train.states.importance)) / len(train.states),
     )
-    spec = checkpoint.ValueSpec.of(model, head, limit, used[0].fingerprint)
+    spec = checkpoint.ValueSpec.of(model, head, limit, used[0].fingerprint, fitted.calibration, fitted.uncertainty)
     checkpoint.save(out, model, spec, result.to_dict())
     return result
 
@@ -297,6 +315,15 @@ def _max_length(model: ValueModel, asked: int | None) -> int:
     if asked is not None and asked > allowed:
         raise ConfigurationError(f"max_length={asked} is more than the {allowed} tokens the base model can read")
     return min(allowed, MAX_LENGTH) if asked is None else asked
+
+
+def _check_targets(td_lambda: float, calibrate: str, loss: str) -> None:
+    if calibrate not in get_args(Calibrate):
+        raise ConfigurationError(f"calibrate={calibrate!r} is unknown: choose one of {', '.join(get_args(Calibrate))}")
+    if not 0 <= td_lambda <= 1:
+        raise ConfigurationError(f"td_lambda lies in [0, 1], got {td_lambda}")
+    if td_lambda < 1 and loss in ("two_hot", "hl_gauss"):
+        raise ConfigurationError(f"loss={loss!r} learns the distribution of returns itself: leave td_lambda at 1")
 
 
 def _check_options(

@@ -143,6 +143,9 @@ class RunRows:
     def answers(self) -> list[Any]:
         return self._all(schema.answers, schema.answers.c.nth)
 
+    def asked(self) -> list[Any]:
+        return self._all(schema.asked, schema.asked.c.call)
+
     def effects(self) -> list[Any]:
         return self._all(schema.effects, schema.effects.c.begun)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from uuid import UUID
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -26,6 +27,7 @@ from langgraph_amc.runtime.journal.schema import OF_A_RUN, STATE
 from langgraph_amc.runtime.journal.tree import Tree
 from langgraph_amc.runtime.journal.writer import Change
 from langgraph_amc.runtime.saver import ParticleSaver
+from langgraph_amc.trajectories.types import Usage
 
 Keep = Literal["record", "everything", "nothing"]
 
@@ -37,12 +39,14 @@ class Restored:
     Attributes
     ----------
     population: what `RunJournal.population` was given last; ``None`` if it never was.
+    unanswered: what the calls that were on their way may have taken, by call.
     particles: every particle at its last boundary, in order of birth. One that can run on or be selected has a
         saver; nodes and values are shared between savers as they were.
     """
 
     population: Mapping[str, Any] | None
     particles: Mapping[str, tuple[ParticleRecord, ParticleSaver | None]]
+    unanswered: Mapping[UUID, Usage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,19 @@ class RunJournal:
             self._check()
             self._writer.put([*self._bury(), *self._forget_answers(), ("population", (text, self.no))])
 
+    def asked(self, call: UUID, worst: Usage) -> None:
+        """A model is being asked, which may take so much; written within milliseconds."""
+        text = to_json([worst.calls, worst.input_tokens, worst.output_tokens, worst.cost], "a model's call")
+        with self._lock:
+            if not self.ended:
+                self._writer.put([("asked", (self.no, call.bytes, text))], soon=True)
+
+    def answered(self, *calls: UUID) -> None:
+        """These calls are paid, or were never made."""
+        with self._lock:
+            if not self.ended:
+                self._writer.put([("forget asked", (self.no, call.bytes)) for call in calls])
+
     def restore(
         self,
         base: BaseCheckpointSaver | None = None,
@@ -157,7 +174,8 @@ class RunJournal:
             for row in rows
         }
         population = self._rows.population()
-        return Restored(None if population is None else json.loads(population), particles)
+        unanswered = {UUID(bytes=bytes(row.call)): Usage(*json.loads(row.worst)) for row in self._rows.asked()}
+        return Restored(None if population is None else json.loads(population), particles, unanswered)
 
     def flush(self) -> None:
         """Block until everything noted so far is committed."""

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from langgraph_amc.runtime.journal.errors import JournalError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 OPEN = "open"
 """Status of a run that has not ended: it is running, or can be gone on with."""
 NO_JOURNAL = "holds no journal: give the one that wrap(…, journal=…) was given"
@@ -90,6 +90,13 @@ answers = _table(
     sa.Column("data", sa.LargeBinary, nullable=False),
 )
 
+asked = _table(
+    "asked",  # the calls on their way, with the most that each may take
+    _part("run", _KEY),
+    _part("call", sa.LargeBinary(16)),
+    sa.Column("worst", sa.Text, nullable=False),
+)
+
 effects = _table(
     "effects",
     _part("run", _KEY),
@@ -103,9 +110,16 @@ effects = _table(
     sa.Column("ended", sa.Double),
 )
 
-OF_A_RUN = {"particles": particles, "nodes": nodes, "steps": steps, "answers": answers, "effects": effects}
+OF_A_RUN = {
+    "particles": particles,
+    "nodes": nodes,
+    "steps": steps,
+    "answers": answers,
+    "asked": asked,
+    "effects": effects,
+}
 """Tables whose rows belong to a run."""
-STATE = ("nodes", "steps", "answers")
+STATE = ("nodes", "steps", "answers", "asked")
 """Those that only a run needs that can still be gone on with."""
 
 
@@ -133,6 +147,7 @@ INSERTS = {
     "node": _upsert(nodes, 2),
     "step": _upsert(steps, 3),
     "answer": _upsert(answers, 5),
+    "asked": _upsert(asked, 2),
     "effect": _upsert(effects, 2),
 }
 """Statements whose order within a transaction does not matter: each row has a place of its own."""
@@ -148,6 +163,7 @@ CHANGES = {
     "forget node": _delete(nodes, "run = ? AND no = ?"),
     "forget steps": _delete(steps, "run = ? AND particle = ? AND t >= ?"),
     "forget answers": _delete(answers, "run = ? AND particle = ? AND boundary < ?"),
+    "forget asked": _delete(asked, "run = ? AND call = ?"),
     "drop run": _delete(runs, "no = ?"),
     **{f"drop {name}": _delete(table, "run = ?") for name, table in OF_A_RUN.items()},
 }
@@ -175,6 +191,11 @@ def check(connection: sa.Connection) -> None:
     if not sa.inspect(connection).has_table(meta.name):
         raise JournalError(f"the database {NO_JOURNAL}")
     found = connection.execute(sa.select(meta.c.value).where(meta.c.key == "schema_version")).scalar_one()
+    if int(found) < SCHEMA_VERSION:
+        raise JournalError(
+            f"the journal has schema version {found}, written by an older langgraph-amc; this one writes "
+            f"{SCHEMA_VERSION}: open another journal, and end the runs of this one with the version that began them"
+        )
     if int(found) > SCHEMA_VERSION:
         raise JournalError(
             f"the journal has schema version {found}, this langgraph-amc knows {SCHEMA_VERSION}: "

@@ -202,7 +202,7 @@ class Writer:
 
     def _write(self, changes: Sequence[Change], connection: sa.Connection) -> None:
         inserts: dict[str, list[tuple[Any, ...]]] = {}
-        for name, group in itertools.groupby(changes, lambda change: change[0]):
+        for name, group in itertools.groupby(_without_answered(changes), lambda change: change[0]):
             rows = [row for _, row in group]
             if name in schema.INSERTS:
                 inserts.setdefault(name, []).extend(rows)
@@ -225,6 +225,15 @@ class Writer:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _without_answered(changes: Sequence[Change]) -> Sequence[Change]:
+    """Without calls that were begun and have ended within the same transaction."""
+    begun = {row[:2] for name, row in changes if name == "asked"}
+    ended = {row for name, row in changes if name == "forget asked"} & begun
+    if not ended:
+        return changes
+    return [(name, row) for name, row in changes if name not in ("asked", "forget asked") or row[:2] not in ended]
 
 
 def retrying(once: Callable[[], T]) -> T:
