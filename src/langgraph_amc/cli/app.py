@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from langgraph_amc import __version__
+from langgraph_amc.cli.advise import advise
 from langgraph_amc.cli.importing import import_logs
 from langgraph_amc.cli.iterate import iterate
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, plan, read_budget
@@ -253,6 +254,7 @@ def demo(
 
 
 app.command("import")(import_logs)
+app.command()(advise)
 app.command()(iterate)
 app.command()(tune)
 app.command()(plan)

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from langgraph_amc.runtime.population import AppPopulation
 
 
+ABANDONED = "abandoned"
+"""Status of a run with which nobody can go on."""
+
+
 async def open_keeper(
     request: StreamRequest, engine: Engine, root: ParticleSaver, thread_id: str | None, head_id: str | None, seed: int
 ) -> JournalKeeper | None:
@@ -64,7 +68,7 @@ async def open_keeper(
                 f"run {run.id} cannot be gone on with: thread {thread_id!r} has moved on since (it stood at "
                 f"{run.about['head']}, and stands at {head_id}); delete it with `amc prune --status resumable`"
             )
-        await engine.call(functools.partial(run.finish, "abandoned", {"why": "the thread has moved on since"}))
+        await engine.call(functools.partial(run.finish, ABANDONED, {"why": "the thread has moved on since"}))
 
 
 async def _open(engine: Engine, journal: Journal, key: str, named: bool, call: Mapping[str, Any]) -> RunJournal:
@@ -300,6 +304,11 @@ class JournalKeeper:
         }
         self._ended = True
         await self._engine.call(lambda: self.run.finish(status, summary))
+
+    async def abandon(self, why: str) -> None:
+        """The run is over, and nothing comes of it."""
+        self._ended = True
+        await self._engine.call(functools.partial(self.run.finish, ABANDONED, {"why": why}))
 
     async def close(self) -> None:
         """Leave the run; one that is not finished can be gone on with."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from langgraph.types import Command
 
 from langgraph_amc.runtime.boundaries import before_model
 from langgraph_amc.runtime.effects.records import EffectRecord
@@ -125,7 +126,8 @@ def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Ch
         found.append(f"transcripts end early, because {problem}")
     found.extend(sharing_warnings(population))
     compared = settings.value is not None and settings.particles > 1 and settings.resample != never()
-    if compared and not checks:
+    answered = isinstance(population.input, Command) and population.input.resume is not None
+    if compared and not checks and not answered:  # what is left after an interrupt may be short
         found.append(f"no boundary was reached, so nothing was resampled (best-of-N): {_why_no_check(population)}")
     if missing := missing_scores(population, checks):
         found.append(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from langgraph_amc.errors import AMCError
 from langgraph_amc.runtime.choice import AllParticlesFailedError, candidates, choose, raise_failure
-from langgraph_amc.runtime.commit import check_unmoved, commit
+from langgraph_amc.runtime.commit import ConcurrentWriteError, check_unmoved, commit
 from langgraph_amc.runtime.engine import Engine, Owned
 from langgraph_amc.runtime.keeping import JournalKeeper
 from langgraph_amc.runtime.llm_cache import journaled_llm_cache, salted_llm_cache
@@ -135,7 +135,18 @@ class Run:
     async def _check_thread(self, chosen: Particle) -> None:
         """Before effects happen: that there is still a thread to commit them to."""
         if not self.population.launch.alone:
-            await check_unmoved(chosen, self.population.root.base, self._head_id)
+            async with self._abandoned_if_moved():
+                await check_unmoved(chosen, self.population.root.base, self._head_id)
+
+    @asynccontextmanager
+    async def _abandoned_if_moved(self) -> AsyncIterator[None]:
+        """A run whose thread has moved on cannot be gone on with."""
+        try:
+            yield
+        except ConcurrentWriteError as error:
+            if self._keeper is not None:
+                await self._keeper.abandon(str(error))
+            raise
 
     async def _keep_effects(self) -> None:
         """The run breaks although effects have happened: keep their lineage, as a plain run would have kept it.
@@ -164,7 +175,8 @@ class Run:
                 "graph with a checkpointer (and this one without checkpointer=False), or ask outside of it"
             )
         if not population.launch.alone:
-            await commit(winner, population.root.base, self._head_id, durability_of(self.request))
+            async with self._abandoned_if_moved():
+                await commit(winner, population.root.base, self._head_id, durability_of(self.request))
         if winner.effects is not None:
             engine = population.launch.engine
             await engine.call(winner.effects.aadopt if engine.is_async else winner.effects.adopt)
