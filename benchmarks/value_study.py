@@ -32,10 +32,12 @@ from langgraph_amc.evaluate.collect import collect
 from langgraph_amc.evaluate.runner import Job, Outcome, run_jobs
 from langgraph_amc.evaluate.statistics import Scores, estimate, paired
 from langgraph_amc.policy.litellm_setup import load_litellm
+from langgraph_amc.runtime.config import RunConfig
 from langgraph_amc.runtime.settings import read_settings
 from langgraph_amc.smc import best_value, never
 from langgraph_amc.tasks.loading import load_app, load_reward, load_tasks
 from langgraph_amc.trajectories.store import TrajectoryStore
+from langgraph_amc.value import as_value
 
 POOL = 64
 BEST_OF = (1, 4, 8, 16, 32, 64)
@@ -103,13 +105,15 @@ async def prepare(out: Path, train: int, console: Console) -> None:
         with TrajectoryStore(store) as opened:
             await collect(app, tasks, load_reward(f"{agent}:solved"), opened, read_settings(app), seeds=(0,))
         (out / "collected").touch()
-    for loss in LOSSES:
-        if not (out / f"value-{loss}" / "amc_value.json").exists():
+    for name, loss, calibrate in [*((loss, loss, "none") for loss in LOSSES), ("calibrated", "bce", "auto")]:
+        if not (out / f"value-{name}" / "amc_value.json").exists():
             with TrajectoryStore(store) as opened:
                 runs = list(opened.trajectories())
-            report = train_value(runs, policy_folder(), out=out / f"value-{loss}", loss=loss, seed=0)
-            (out / f"value-{loss}.txt").write_text(report.to_text())
-            console.print(f"trained {loss}", style="dim")
+            report = train_value(
+                runs, policy_folder(), out=out / f"value-{name}", loss=loss, calibrate=calibrate, seed=0
+            )
+            (out / f"value-{name}.txt").write_text(report.to_text())
+            console.print(f"trained {name}", style="dim")
 
 
 async def study(args: argparse.Namespace, console: Console) -> None:
@@ -150,11 +154,24 @@ def arms(args: argparse.Namespace, app: Any, tasks: Any) -> list[tuple[str, int,
         todo += [(f"AMC-{n}-bce", seed, settings(n, values["bce"]), tasks) for n in (4, 16)]
     for seed in seeds:
         todo += [(f"AMC-8-{loss}", seed, settings(8, values[loss]), tasks) for loss in LOSSES[1:]]
+    calibrated = str(args.out / "value-calibrated")
+    todo += [("AMC-8-bce-calibrated", seed, settings(8, calibrated), tasks) for seed in seeds]
+    todo += [("AMC-8-bce-unheeded", seed, settings(8, _Unheeded(calibrated)), tasks) for seed in seeds]
     if args.config:
-        chosen = json.loads(Path(args.config).read_text())
-        more = {k: v for k, v in chosen["wrap"].items() if k in ("resample", "tau", "boundary")}
+        chosen = RunConfig.load(args.config)
+        more = {"resample": chosen.resample, "tau": chosen.tau, "boundary": chosen.boundary}
         todo += [("AMC-8-bce-tuned", seed, settings(8, values["bce"], **more), tasks) for seed in seeds]
     return todo
+
+
+class _Unheeded:
+    """A value function that does not tell how sure it is."""
+
+    def __init__(self, folder: str) -> None:
+        self._value = as_value(folder)
+
+    def score(self, transcripts: Any) -> Any:
+        return self._value.score(transcripts)
 
 
 def judges(args: argparse.Namespace) -> dict[str, Any]:
@@ -228,6 +245,7 @@ async def main() -> None:
     seeds = range(args.seeds)
     names = {f"AMC-{n}-bce": f"AMC, N = {n}, bce" for n in (4, 8, 16)}
     names |= {f"AMC-8-{loss}": f"AMC, N = 8, {loss}" for loss in LOSSES[1:]}
+    names |= {"AMC-8-bce-calibrated": "AMC, N = 8, bce, calibrated", "AMC-8-bce-unheeded": "  its uncertainty unheeded"}
     names |= {"AMC-8-bce-tuned": "AMC, N = 8, bce, tuned schedule"}
     honest = table(args.out, seeds, names, "pool", console)
     some = {
