@@ -4,7 +4,7 @@
 
 Both arms run AMC over a SQLite saver on disk, weighed and resampled every three steps; the second has a policy for
 every tool, a budget that no call exceeds, and a journal in a SQLite file of its own. Arms are interleaved and the
-best of several repeats counts. The last line is JSON: ``overhead_max``.
+mean of the best third of several repeats counts. The last line is JSON: ``overhead_max``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def measure(folder: Path, sizes: list[int], counts: list[int], repeats: in
                         journal=journal,
                     )
                     times = await best_of(
-                        repeats * max(2, 16 // n),
+                        repeats * max(2, 12 // n),
                         {
                             "bare": lambda m=messages, w=bare: w.ainvoke(history(m), thread()),
                             "safe": lambda m=messages, w=safe: w.ainvoke(history(m), thread()),

@@ -3,7 +3,7 @@
     python benchmarks/runtime.py [--quick]
 
 The app is a ``create_agent`` loop with a model and a tool that answer at once, so that only the runtime is
-measured; at a second per model call all of this is below one per cent. Arms are interleaved and the best of
+measured; at a second per model call all of this is below one per cent. Arms are interleaved and the mean of the best third of
 several repeats counts. The last line is JSON: ``overhead_max`` (InMemorySaver), ``overhead_sqlite_max``
 (SQLite on disk), ``fork_ratio`` (fork at 1,000 messages over fork at 10).
 """
@@ -48,7 +48,7 @@ async def overheads(saver: Any, sizes: list[int], counts: list[int], repeats: in
         for n in counts:
             wrapped = amc_run(app, n)
             times = await best_of(
-                repeats * max(2, 16 // n),
+                repeats * max(2, 12 // n),
                 {
                     "plain": lambda m=messages, n=n: plain(app, m, n),
                     "amc": lambda m=messages, w=wrapped: w.ainvoke(history(m), thread()),

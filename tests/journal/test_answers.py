@@ -30,6 +30,7 @@ from langgraph_amc.context import ParticleContext, current_boundary, current_par
 from langgraph_amc.policy.usage import UsageCallback
 from langgraph_amc.runtime.journal import Journal, JournalError, RunJournal, UnserialisableStateError
 from langgraph_amc.runtime.llm_cache import (
+    Asked,
     JournalCache,
     Recorder,
     SaltedCache,
@@ -37,7 +38,6 @@ from langgraph_amc.runtime.llm_cache import (
     _texts_of_prompt,
     journaled_llm_cache,
     question,
-    recorder,
     salted_llm_cache,
     user_llm_cache,
 )
@@ -75,7 +75,7 @@ def particle(run: RunJournal, name: str = "p0", boundary: int = 0) -> Iterator[N
     """Be a particle of a run that stands at a boundary."""
     here = current_particle.set(ParticleContext(run.id, name, 1))
     at = current_boundary.set(boundary)
-    heard = heard_by.set(recorder)
+    heard = heard_by.set(Recorder())
     try:
         yield
     finally:
@@ -313,6 +313,25 @@ def test_addresses_of_objects_do_not_make_another_question() -> None:
     assert question("x", None) != question("y", None)
 
 
+TURNS = st.one_of(
+    st.builds(HumanMessage, st.text(max_size=4) | st.lists(st.just({"type": "text", "text": "x"}), max_size=2)),
+    st.builds(
+        lambda said, a: AIMessage(said, tool_calls=[{"name": "f", "args": {"a": a}, "id": "c"}]), st.text(), st.text()
+    ),
+    st.builds(lambda said: ToolMessage(said, tool_call_id="c"), st.text(max_size=4)),
+)
+
+
+@given(st.lists(TURNS, min_size=2, max_size=9), st.data())
+def test_a_question_is_the_same_whatever_was_asked_before(asked: list[BaseMessage], data: st.DataObject) -> None:
+    so_far = Asked()
+    for _ in range(4):
+        messages = list(asked[: data.draw(st.integers(0, len(asked)))])
+        if messages and data.draw(st.booleans()):
+            messages[data.draw(st.integers(0, len(messages) - 1))].content = data.draw(st.text(max_size=3))
+        assert question(messages, None, so_far) == question(messages, None)
+
+
 DIFFERENT = [
     AIMessage("x"),
     AIMessage("x", tool_calls=[{"name": "f", "args": {}, "id": "c"}]),
@@ -329,15 +348,6 @@ DIFFERENT = [
 
 def test_whatever_a_provider_is_sent_makes_another_question() -> None:
     assert len({question([HumanMessage("a"), said, HumanMessage("b")], None) for said in DIFFERENT}) == len(DIFFERENT)
-
-
-TURNS = st.one_of(
-    st.builds(HumanMessage, st.text(max_size=4) | st.lists(st.just({"type": "text", "text": "x"}), max_size=2)),
-    st.builds(
-        lambda said, a: AIMessage(said, tool_calls=[{"name": "f", "args": {"a": a}, "id": "c"}]), st.text(), st.text()
-    ),
-    st.builds(lambda said: ToolMessage(said, tool_call_id="c"), st.text(max_size=4)),
-)
 
 
 @given(st.lists(TURNS, min_size=1, max_size=9))

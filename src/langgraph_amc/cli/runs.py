@@ -132,15 +132,8 @@ def resume(
     from langgraph_amc.runtime.wrap import last_run
     from langgraph_amc.tasks.loading import load_app
 
-    async def on_a_loop() -> Any:  # where savers are opened that need one
-        loaded = load_app(app)
-        if only_blocking(loaded.checkpointer):
-            return loaded, None
-        return loaded, await aresume(loaded, run)
-
-    loaded, output = asyncio.run(on_a_loop())
-    if output is None:
-        output = resume_now(loaded, run)
+    loaded = load_app(app)
+    output = resume_now(loaded, run) if only_blocking(loaded.checkpointer) else asyncio.run(aresume(loaded, run))
     record = output.amc if isinstance(output, AMCOutput) else last_run(loaded)
     said = getattr((output.get("messages") or [None])[-1], "text", None) if isinstance(output, dict) else None
     if as_json:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
 from langgraph_amc.errors import ConfigurationError
@@ -33,6 +33,7 @@ LOCAL_OUTPUT = 256
 """Without a limit, an ``amc-local`` model stops here."""
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "num_predict")
 _SCHEMAS = ("tools", "functions", "response_format")
+_BARE = frozenset((HumanMessage, SystemMessage))
 _MEDIA = ("image", "audio", "video", "file", "document")
 
 
@@ -74,6 +75,11 @@ def chat_request(
     """The request of a chat model call with these messages and invocation parameters."""
     tokens = CALL_TOKENS + MESSAGE_TOKENS * len(messages) + sum(map(_message_tokens, messages))
     return _request(tokens, params, names)
+
+
+def is_bare(message: BaseMessage | Mapping[str, Any]) -> bool:
+    """Whether there is nothing to a message but its type and its content."""
+    return type(message) in _BARE and not message.additional_kwargs and message.name is None  # type: ignore[union-attr]
 
 
 def text_request(prompt: str, params: Mapping[str, Any], *names: Any) -> Request:
@@ -145,6 +151,8 @@ def _request(tokens: int, params: Mapping[str, Any], names: Sequence[Any]) -> Re
 
 
 def _message_tokens(message: BaseMessage | Mapping[str, Any]) -> int:
+    if is_bare(message):  # most of a long history
+        return _content_tokens(message.content)  # type: ignore[union-attr]
     if not isinstance(message, BaseMessage):
         rest = {key: value for key, value in message.items() if key != "content"}
         return _bytes(rest) + _content_tokens(message.get("content"))

@@ -53,11 +53,18 @@ async def open_keeper(
         "particles": request.settings.particles,
         "given": [*sorted(set(_public(request.config)) - {"thread_id"}), *_context(request.options)],
     }
-    key = _key(request, root, thread_id)
+    from langgraph_amc.runtime.journal.coding import dump
+
+    stored = dump(root.serde, request.input, "the input of the run")
+    key = _key(request, stored, thread_id)
     named = thread_id is not None or not request.config["configurable"].keys().isdisjoint((RUN_KEY, JOURNAL_KEY))
     while True:
         run = await _open(
-            engine, journal, key, named, {"seed": seed, "about": about, "input": request.input, "serde": root.serde}
+            engine,
+            journal,
+            key,
+            named,
+            {"seed": seed, "about": about, "input": request.input, "stored": stored, "serde": root.serde},
         )
         keeper = JournalKeeper(run, engine, root)
         if keeper.goes_on_from(head_id):
@@ -86,17 +93,15 @@ async def _open(engine: Engine, journal: Journal, key: str, named: bool, call: M
     raise AssertionError("unreachable: there is always one more key")
 
 
-def _key(request: StreamRequest, root: ParticleSaver, thread_id: str | None) -> str:
+def _key(request: StreamRequest, stored: tuple[str, bytes], thread_id: str | None) -> str:
     """What the same call has in common with an earlier one."""
     if (key := request.config["configurable"].get(JOURNAL_KEY)) is not None:
         return str(key)
     name = request.config["configurable"].get(RUN_KEY)
     if name is not None:
         return f"named:{name}"
-    from langgraph_amc.runtime.journal.coding import dump
-
     settings = request.settings
-    kind, data = dump(root.serde, request.input, "the input of the run")
+    kind, data = stored
     place = request.config["configurable"].get("checkpoint_ns") if request.nested else ""
     public = _public(request.config)
     parts = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,10 +23,11 @@ from uuid import UUID
 from langchain_core.caches import BaseCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.globals import get_llm_cache, set_llm_cache
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import BaseMessage
 from langchain_core.outputs import Generation, LLMResult
 
 from langgraph_amc.context import ParticleContext, current_boundary, current_particle
+from langgraph_amc.policy.bounds import is_bare
 from langgraph_amc.runtime.boundaries import ModelCalls
 
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
@@ -125,12 +127,12 @@ class Calls:
         self._lock = threading.Lock()
         self._calls: dict[UUID, Call] = {}
 
-    def begin(self, run_id: UUID, asked: str | Sequence[BaseMessage], parameters: Any) -> None:
+    def begin(self, run_id: UUID, asked: str | Sequence[BaseMessage], parameters: Any, so_far: Asked) -> None:
         """A model is being asked; nothing is noted outside a run with a journal."""
         if (here := _here()) is None:
             return
         answers, particle = here
-        call = Call(answers, particle.particle, current_boundary.get(), asked, question(asked, parameters))
+        call = Call(answers, particle.particle, current_boundary.get(), asked, question(asked, parameters, so_far))
         with self._lock:
             self._calls[run_id] = call
             around = [key for key in _begun.get() if key in self._calls]
@@ -166,11 +168,15 @@ class Recorder(BaseCallbackHandler):
     ignore_retry = True
     ignore_custom_event = True
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._so_far = Asked()
+
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        _calls.begin(run_id, messages[0], kwargs.get("invocation_params"))
+        _calls.begin(run_id, messages[0], kwargs.get("invocation_params"), self._so_far)
 
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        _calls.begin(run_id, prompts[0], kwargs.get("invocation_params"))
+        _calls.begin(run_id, prompts[0], kwargs.get("invocation_params"), self._so_far)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         call = _calls.end(run_id)
@@ -181,29 +187,30 @@ class Recorder(BaseCallbackHandler):
         _calls.end(run_id)
 
 
-recorder = Recorder()
-
-
 class RecordedCalls(ModelCalls):
     """`ModelCalls` that are journaled too: one handler instead of two, as each costs time at every node."""
 
     raise_error = True
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._recorder = Recorder()
+
     def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
         super().on_chat_model_start(serialized, messages, **kwargs)
-        recorder.on_chat_model_start(serialized, messages, **kwargs)
+        self._recorder.on_chat_model_start(serialized, messages, **kwargs)
 
     def on_llm_start(self, serialized: Any, prompts: Any, **kwargs: Any) -> None:
         super().on_llm_start(serialized, prompts, **kwargs)
-        recorder.on_llm_start(serialized, prompts, **kwargs)
+        self._recorder.on_llm_start(serialized, prompts, **kwargs)
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
         super().on_llm_end(response, **kwargs)
-        recorder.on_llm_end(response, **kwargs)
+        self._recorder.on_llm_end(response, **kwargs)
 
     def on_llm_error(self, error: BaseException, **kwargs: Any) -> None:
         super().on_llm_error(error, **kwargs)
-        recorder.on_llm_error(error, **kwargs)
+        self._recorder.on_llm_error(error, **kwargs)
 
 
 def user_llm_cache() -> BaseCache | None:
@@ -285,8 +292,8 @@ def _replayed(prompt: str, llm_string: str) -> list[Generation] | None:
         call.replayed = found is not None
     else:
         # a plain model asks the cache before it says so, by the parameters that it will then give
-        asked = _question([prompt, llm_string])
-        found = answers.lookup(particle.particle, current_boundary.get(), asked)
+        said = hashlib.sha256(_bytes(prompt + _stable(llm_string))).digest()[:16]
+        found = answers.lookup(particle.particle, current_boundary.get(), said)
     if not answers.replaying:
         with _changing:
             _rewrap()
@@ -297,25 +304,55 @@ _UNSAID = frozenset(("content", "type", "id", "response_metadata", "usage_metada
 """Fields of a message that no provider is sent, or that are looked at apart."""
 
 
-def question(asked: str | Sequence[BaseMessage], parameters: Any) -> bytes:
+class Asked:
+    """What was said in a conversation so far, as a hash that goes on: a question costs what is new in it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: list[BaseMessage] = []
+        self._contents: list[Any] = []
+        self._hash = hashlib.sha256()
+
+    def digest(self, messages: Sequence[BaseMessage]) -> Any:
+        """The hash of all messages; they are compared by identity, and what they say too."""
+        with self._lock:
+            return self._digest(messages)
+
+    def _digest(self, messages: Sequence[BaseMessage]) -> Any:
+        known = len(self._messages)
+        goes_on = (
+            known <= len(messages)
+            and all(map(operator.is_, self._messages, messages))
+            and [message.content for message in self._messages] == self._contents
+        )
+        if not goes_on:
+            known, self._messages, self._contents, self._hash = 0, [], [], hashlib.sha256()
+        new = messages[known:]
+        self._messages += new
+        self._contents += [message.content for message in new]
+        for message in new:
+            extras = "" if is_bare(message) else _stable(str(_extras(message)))
+            self._hash.update(_bytes(f"{message.type}\0{_text(message.content)}\0{extras}\0"))
+        return self._hash.copy()
+
+
+def question(asked: str | Sequence[BaseMessage], parameters: Any, so_far: Asked | None = None) -> bytes:
     """16 bytes that stand, in every process, for what a model was asked: all that was said, and the parameters."""
-    roles = () if isinstance(asked, str) else map(_role, asked)
-    return _question([*_texts(asked), *roles, str(sorted(parameters.items())) if parameters else ""])
+    said = hashlib.sha256(_bytes(asked)) if isinstance(asked, str) else (so_far or Asked()).digest(asked)
+    said.update(_bytes(_stable(str(sorted(parameters.items())) if parameters else "")))
+    return said.digest()[:16]
 
 
-def _role(message: BaseMessage) -> str:
+def _extras(message: BaseMessage) -> dict[str, Any]:
     """All but the content of a message that makes a difference."""
-    said, kind = message.__dict__, type(message)
-    if not said["additional_kwargs"] and said["name"] is None:
-        if kind is HumanMessage or kind is SystemMessage:
-            return message.type
-        if kind is AIMessage and not said["tool_calls"]:
-            return "ai"
-    return message.type + str({name: said[name] for name in said if name not in _UNSAID and said[name]})
+    return {name: value for name, value in message.__dict__.items() if value and name not in _UNSAID}
 
 
 def _texts(asked: str | Sequence[BaseMessage]) -> list[str]:
-    return [asked] if isinstance(asked, str) else [_text(message.content) for message in asked]
+    if isinstance(asked, str):
+        return [asked]
+    contents = [message.content for message in asked]
+    return contents if set(map(type, contents)) == {str} else list(map(_text, contents))  # type: ignore[return-value]
 
 
 def _text(content: Any) -> str:
@@ -330,11 +367,13 @@ def _texts_of_prompt(prompt: str) -> list[str] | None:
         return None
 
 
-def _question(parts: Sequence[str]) -> bytes:
-    text = "\0".join(parts)
-    if " at 0x" in text:  # of objects, which differ from process to process
-        text = _ADDRESS.sub("", text)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _stable(text: str) -> str:
+    """Without the addresses of objects, which differ from process to process."""
+    return _ADDRESS.sub("", text) if " at 0x" in text else text
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 _calls = Calls()

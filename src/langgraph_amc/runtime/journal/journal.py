@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.runtime.journal import owner, schema
-from langgraph_amc.runtime.journal.coding import dump, to_json
+from langgraph_amc.runtime.journal.coding import Typed, dump, to_json
 from langgraph_amc.runtime.journal.database import Database
 from langgraph_amc.runtime.journal.errors import JournalError, RunInUseError
 from langgraph_amc.runtime.journal.reading import (
@@ -117,6 +117,7 @@ class Journal:
         seed: int,
         about: Mapping[str, Any],
         input: Any = None,
+        stored: Typed | None = None,
         serde: SerializerProtocol | None = None,
     ) -> RunJournal:
         """A new run, or the one under ``key`` that did not end and that nobody runs any more.
@@ -125,12 +126,13 @@ class Journal:
         ----------
         key: what makes a later call the same one.
         seed, about, input: of a new run; one that is taken over keeps its own.
+        stored: the input as it is stored, where that is known.
         serde: stores the input, outputs, answers and results of effects.
 
         Raises `RunInUseError` if its owner is alive.
         """
         serde = serde or JsonPlusSerializer()
-        stored = dump(serde, input, "the input of the run")
+        stored = stored or dump(serde, input, "the input of the run")
         row = {
             "id": uuid.uuid4().hex,
             "key": key,

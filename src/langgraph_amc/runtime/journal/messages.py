@@ -31,6 +31,28 @@ def from_plain(plain: Sequence[Any]) -> BaseMessage:
     return _CLASSES[name].model_construct(set(given), **fields)
 
 
+def plain_lists(value: Any) -> list[Any] | None:
+    """A state as [what is no list of messages, its lists of messages in parts]; ``None`` for what has none."""
+    if type(value) is not dict:
+        return None
+    lists = {name: parts for name, part in value.items() if (parts := _plain_list(part)) is not None}
+    return [{name: part for name, part in value.items() if name not in lists}, lists, list(value)] if lists else None
+
+
+def from_plain_lists(parts: Sequence[Any]) -> dict[str, Any]:
+    """The state that `plain_lists` took apart."""
+    rest, lists, order = parts
+    whole = {**rest, **{name: [from_plain(plain) for plain in said] for name, said in lists.items()}}
+    return {name: whole[name] for name in order}
+
+
+def _plain_list(value: Any) -> list[Plain] | None:
+    if type(value) is not list or not value:
+        return None
+    parts = [to_plain(item) for item in value]
+    return None if None in parts else parts  # type: ignore[return-value]
+
+
 def _is_plain(value: Any) -> bool:
     kind = type(value)
     if kind in _ATOMS:

@@ -10,6 +10,7 @@ from typing import Any
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_amc.runtime.journal.coding import Typed, dump, to_json
+from langgraph_amc.runtime.journal.messages import from_plain_lists, plain_lists
 from langgraph_amc.trajectories.types import Status, Usage
 
 _TEXT = ("utf-8", "surrogatepass")
@@ -73,7 +74,7 @@ def to_row(
     }
     output: Typed | tuple[None, None] = (None, None)
     if record.status not in (None, "pruned") and record.output is not None:
-        output = dump(serde, record.output, f"the output of particle {record.name}")
+        output = dump_output(serde, record.output, f"the output of particle {record.name}")
     return (
         run,
         record.name,
@@ -86,6 +87,25 @@ def to_row(
         saver,
         *output,
     )
+
+
+_LISTS = "lists+"
+"""Before the form of an output whose lists of messages are stored in parts."""
+
+
+def dump_output(serde: SerializerProtocol, output: Any, what: str) -> Typed:
+    """What a particle has ended with, as it is stored."""
+    parts = plain_lists(output)
+    if parts is None:
+        return dump(serde, output, what)
+    kind, data = dump(serde, parts, what)
+    return _LISTS + kind, data
+
+
+def load_output(serde: SerializerProtocol, kind: str, data: bytes) -> Any:
+    """The output that `dump_output` stored."""
+    loaded = serde.loads_typed((kind.removeprefix(_LISTS), data))
+    return from_plain_lists(loaded) if kind.startswith(_LISTS) else loaded
 
 
 def from_row(row: Any, segments: Sequence[str] = (), output: Any = None) -> ParticleRecord:

@@ -22,7 +22,7 @@ from langgraph_amc.runtime.journal.errors import JournalError
 from langgraph_amc.runtime.journal.owner import Hold
 from langgraph_amc.runtime.journal.reading import RunRows
 from langgraph_amc.runtime.journal.rebuild import rebuild
-from langgraph_amc.runtime.journal.records import ParticleRecord, Transcripts, from_row, to_row
+from langgraph_amc.runtime.journal.records import ParticleRecord, Transcripts, from_row, load_output, to_row
 from langgraph_amc.runtime.journal.schema import OF_A_RUN, STATE
 from langgraph_amc.runtime.journal.tree import Tree
 from langgraph_amc.runtime.journal.writer import Change
@@ -277,7 +277,7 @@ class RunJournal:
         return self._writer.put(changes)
 
     def _output(self, row: Any) -> Any:
-        return None if row.output is None else self._serde.loads_typed((row.output_type, bytes(row.output)))
+        return None if row.output is None else load_output(self._serde, row.output_type, bytes(row.output))
 
 
 def _as_frozen(input: Any) -> bytes | None:
