@@ -3,8 +3,8 @@
     python benchmarks/runtime.py [--quick]
 
 The app is a ``create_agent`` loop with a model and a tool that answer at once, so that only the runtime is
-measured; at a second per model call all of this is below one per cent. Arms are interleaved and the mean of the best third of
-several repeats counts. The last line is JSON: ``overhead_max`` (InMemorySaver), ``overhead_sqlite_max``
+measured; at a second per model call all of this is below one per cent. Arms are interleaved and the mean of the best
+third of several repeats counts. The last line is JSON: ``overhead_max`` (InMemorySaver), ``overhead_sqlite_max``
 (SQLite on disk), ``fork_ratio`` (fork at 1,000 messages over fork at 10).
 """
 
