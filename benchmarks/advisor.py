@@ -80,7 +80,7 @@ CELLS = (
     Cell("unlimited, temperature 0.5", temperature=0.5, stock="unlimited"),
     Cell("unlimited, 3 steps fewer", stock="unlimited", fewer_steps=3),
     Cell("noise 0.25", noise=0.25),
-    Cell("temperature 3", temperature=3.0),
+    Cell("temperature 2", temperature=2.0),
     Cell("blind V", blind=True),
 )
 
@@ -94,7 +94,7 @@ class Scale:
 
 
 FULL, QUICK = Scale(train=64, pilot=20, test=36, seeds=2), Scale(train=16, pilot=8, test=6, seeds=1)
-QUICK_CELLS = ("plain", "unlimited, temperature 0.5", "temperature 3")
+QUICK_CELLS = ("plain", "unlimited, temperature 0.5", "temperature 2")
 
 
 def build(cell: Cell) -> Any:

@@ -68,6 +68,10 @@ def iterate(
     if split is None or held_out is None:
         split, held_out = "collect", "measure"
         every = every.random_split({split: 1 - _HELD_OUT, held_out: _HELD_OUT}, seed)
+        if {split, held_out} - set(every.splits):
+            raise ConfigurationError(
+                f"{len(every)} tasks are too few to hold a part of them out: give more, or --split and --held-out"
+            )
     chosen = {name: every.split(name) for name in (split, held_out)}
     if empty := [name for name, found in chosen.items() if not len(found)]:
         raise ConfigurationError(f"no task has the split {empty[0]!r}; there are {', '.join(every.splits) or 'none'}")

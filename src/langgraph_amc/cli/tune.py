@@ -52,7 +52,7 @@ def tune(
     counts = _counts(n)
     if out.is_dir():
         raise ConfigurationError(f"--out {out} is a folder: name a file, such as {out / 'amc.json'}")
-    folder = Path(value).is_dir() or ":" not in value
+    folder = Path(value).is_dir() or ":" not in value or "://" in value
     with TrajectoryStore(store) as opened:
         trajectories = list(opened.trajectories(split=split))
         splits = {task["split"] for task in opened.tasks()}

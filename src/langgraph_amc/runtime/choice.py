@@ -42,7 +42,8 @@ def choose(
     if all(p.status == "failed" for p in ended) or (len(ended) == 1 and not isinstance(settings.select, Abstain)):
         return ended[0]
     try:
-        index = settings.select(rng, candidates([finals[id(p)] for p in ended]))
+        sure = isinstance(settings.select, Abstain)  # who may abstain counts on what is known
+        index = settings.select(rng, candidates([finals[id(p)] for p in ended], stand_in=not sure))
     except SelectionError as error:
         if not population.unrewarded:
             raise
@@ -54,12 +55,13 @@ def choose(
     return chosen
 
 
-def candidates(finals: Sequence[Final[Particle]]) -> list[Candidate]:
+def candidates(finals: Sequence[Final[Particle]], *, stand_in: bool = True) -> list[Candidate]:
     """Particles that have ended, as selectors and the rules that end a run see them.
 
-    Where the value function has failed for every last state, the last score that each particle has stands in.
+    Where the value function has failed for every last state, the last score that each particle has stands in, if it
+    may.
     """
-    at_end = any(f.particle.values and f.particle.values[-1] is not None for f in finals)
+    at_end = not stand_in or any(f.particle.values and f.particle.values[-1] is not None for f in finals)
     return [_candidate(final, at_end) for final in finals]
 
 

@@ -56,7 +56,9 @@ class RunConfig:
                 continue
             written[f.name] = given
         if self.value is not None:
-            written["value"] = os.path.relpath(Path(self.value).expanduser(), path.parent)
+            written["value"] = (
+                self.value if "://" in self.value else os.path.relpath(Path(self.value).expanduser(), path.parent)
+            )
         if self.tau is not None:
             written["tau"] = _tempering_out(self.tau)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +99,7 @@ class RunConfig:
         for key, part in given.items():
             if not isinstance(part, _KINDS[key]) or isinstance(part, bool):
                 raise ConfigurationError(f"{key} cannot be {part!r}")
-        if "value" in given:
+        if "://" not in given.get("value", "://"):
             given["value"] = str((folder / Path(given["value"]).expanduser()).absolute())
         if isinstance(given.get("boundary"), list):
             given["boundary"] = tuple(given["boundary"])

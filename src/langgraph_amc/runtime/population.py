@@ -69,6 +69,8 @@ class AppPopulation:
     born: list[Particle] = field(default_factory=list)
     unrewarded: list[str] = field(default_factory=list)
     """Why rewards are missing."""
+    unopposed: bool = False
+    """Whether its one particle answers, whatever it does: nothing is held for a choice."""
     threads: int = 1
     """How many particles may run at once where there is no event loop."""
     quorum: Quorum | None = None
@@ -94,8 +96,8 @@ class AppPopulation:
             store = None if self.store is None else OverlayStore(self.store)
             name = self._name()
             effects = self.scope(name)
-            if effects is not None and self.threads == 1:
-                effects.release_all()  # nobody to choose among
+            if effects is not None and self.unopposed:
+                effects.release_all()
             self._add(
                 Particle(
                     self.launch, name, self.root.fork(), store, self.own_input(), effects, calls=self.launch.calls()

@@ -41,6 +41,8 @@ class Record:
     def restored(cls, transcript: Transcript | None, record: Kept, state: Any, needed: bool) -> Record:
         """The record that had these segments when the run stood at ``state``, or at a part of it."""
         messages = messages_of(state)[: record.messages]
+        if state is None:  # it was pruned, and its states are gone
+            return cls(None, record.segments, record.rewards, messages, needed)
         try:
             builder = None if transcript is None else TranscriptBuilder(transcript).extend(state)
         except TranscriptError as error:

@@ -221,7 +221,7 @@ class Run:
             "resampler": settings.resampler,
             "objective": settings.objective,
             "rng": self._rng,
-            "scored": settings.value is not None and not alone,
+            "scored": settings.value is not None and not settings.unopposed,
             "start": state,
             "uncertainty": settings.uncertainty,
             "stop": None if best is None else lambda finals: Unbeatable(best).why(candidates(finals)),
@@ -237,7 +237,7 @@ class Run:
         account = self.population.launch.account
         if account is not None and account.exhausted is not None:
             return f"the budget ended it: {account.exhausted}"
-        return self._settings.adaptive.enough.why(candidates(finals))
+        return self._settings.adaptive.enough.why(candidates(finals, stand_in=False))
 
     def _check_scores(self) -> None:
         """That the value function has said anything, where it was asked."""

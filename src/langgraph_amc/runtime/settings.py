@@ -17,6 +17,7 @@ from langgraph_amc.runtime.effects import EffectRules, Policy, read_effects
 from langgraph_amc.runtime.subgraphs import Points, read_boundary
 from langgraph_amc.smc import (
     RESAMPLERS,
+    Abstain,
     Adaptive,
     Backtrack,
     Quorum,
@@ -89,6 +90,11 @@ class Settings:
     backtrack: Backtrack | None = None
     uncertainty: Callable[[int], float] | None = None
     """V's own error at a boundary, where the value function knows it."""
+
+    @property
+    def unopposed(self) -> bool:
+        """Whether there is one particle, and it answers whatever it does."""
+        return self.particles == 1 and not isinstance(self.select, Abstain)
 
 
 def read_settings(

@@ -79,7 +79,7 @@ async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> 
         config=config,
         thread_id=thread_id,
         options=particle_options(request, emission),
-        alone=saver is not None and settings.particles == 1 and keeper is None,
+        alone=saver is not None and settings.unopposed and keeper is None,
         kept_modes=frozenset(emission.modes),
         boundary=settings.boundary,
         transcript=settings.transcript,
@@ -106,6 +106,7 @@ async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> 
         configurable.get(TASK_KEY),
         settings.effects,
         MemoryOutbox() if keeper is None else keeper.run.outbox,
+        unopposed=settings.unopposed,
         threads=settings.particles,
         quorum=settings.quorum if settings.particles > 1 else None,
         best_possible=settings.best_possible if settings.particles > 1 else None,
@@ -141,6 +142,6 @@ def _blank_saver(
 
 def _scorer(settings: Settings) -> Scorer | None:
     value: Any = settings.value
-    if value is None or settings.particles == 1:  # one particle is neither weighed nor chosen
+    if value is None or settings.unopposed:  # it is neither weighed nor chosen
         return None
     return value.score if settings.soft_beta is None else functools.partial(value.soft_score, beta=settings.soft_beta)

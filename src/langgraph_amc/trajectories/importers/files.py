@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -61,8 +62,10 @@ def records(path: Path) -> Iterator[tuple[str, Any]]:
             yield from _parquet(path)
         else:
             yield from _json(path)
-    except (OSError, EOFError) as error:
+    except OSError as error:
         raise ImportFileError(f"{path} cannot be read: {error}") from error
+    except (EOFError, zlib.error):  # what came before it is good
+        yield path.name, Unusable("the file ends early", path.name)
 
 
 def _json(path: Path) -> Iterator[tuple[str, Any]]:
@@ -93,7 +96,7 @@ def _document(path: Path) -> Any:
         except (ValueError, RecursionError):
             try:
                 return json.loads(line + file.read())
-            except (ValueError, RecursionError):
+            except (ValueError, RecursionError, EOFError, zlib.error):
                 pass
     return None
 

@@ -79,7 +79,8 @@ def is_fatal(error: Exception) -> bool:
     """
     if isinstance(error, AMCError):
         return not isinstance(error, AnswerError)
-    return _status(error) in _FATAL or isinstance(error, NotImplementedError | ImportError)
+    unknown = "LLM Provider NOT provided" in str(error)  # LiteLLM: a bad request like any other
+    return unknown or _status(error) in _FATAL or isinstance(error, NotImplementedError | ImportError)
 
 
 def _by_schema(model: BaseChatModel, schema: Mapping[str, Any]) -> Runnable[Any, Any] | None:
