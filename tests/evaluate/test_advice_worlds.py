@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from langgraph_amc.evaluate.advice.advise import Advice, advise
+from langgraph_amc.value import as_value
 from tests.evaluate.advice_worlds import Reader, World
 
 SEEDS = range(3)
@@ -34,6 +35,13 @@ def test_the_verdict_is_right(world: World, answer: str, reason: str) -> None:
     for advice in advices(world):
         assert (advice.verdict.answer, advice.verdict.reason) == (answer, reason), advice.verdict.because
         assert advice.verdict.attempt
+
+
+def test_a_constant_is_no_value_function() -> None:
+    """Nothing is expected of it, however much there would be to gain."""
+    constant = as_value(lambda states: [0.5] * len(states))
+    advice = advise(GOOD.runs(16, 8, seed=0), constant, particles=4, **FAST)
+    assert (advice.verdict.answer, advice.verdict.reason, advice.gain) == ("will not help", "blind value", None)
 
 
 def test_a_value_function_that_guesses_is_never_said_to_help() -> None:

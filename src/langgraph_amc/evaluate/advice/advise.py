@@ -14,7 +14,7 @@ from langgraph_amc.evaluate.advice import measure
 from langgraph_amc.evaluate.advice.course import values_of
 from langgraph_amc.evaluate.advice.gain import Gain, expected_gain, scored
 from langgraph_amc.evaluate.advice.pilot import Floats, Pilot, read_pilot
-from langgraph_amc.evaluate.advice.verdict import Evidence, Verdict, verdict
+from langgraph_amc.evaluate.advice.verdict import Evidence, Verdict, is_blind, verdict
 from langgraph_amc.runtime.effects.policy import EffectRules
 from langgraph_amc.smc import Schedule, Tempering, ess_target, every
 from langgraph_amc.trajectories.types import Trajectory
@@ -104,8 +104,13 @@ def advise(
     flat = float(np.ptp((full or pilot).reward)) == 0.0
     final = None if values is None or full is None else _final(full, values)
     rewards = None if full is None else measure.rewards(full, max(n, 2), final)
+    ranking = ranking_final = None
+    if values is not None and full is not None:
+        ranking = measure.ranking(full, values, graded, final=False)
+        ranking_final = measure.ranking(full, values, graded, final=True)
+    sees = any(found is not None and not is_blind(found) for found in (ranking, ranking_final))
     gain = None
-    if runs is not None and rewards is not None and not flat:
+    if runs is not None and rewards is not None and not flat and sees:  # else the model has nothing to hold on to
         gain = expected_gain(runs, rewards, schedule, tempering, replicates=replicates, bootstrap=bootstrap, seed=seed)
     evidence = Evidence(
         tasks=len((full or pilot).tasks),
@@ -118,8 +123,8 @@ def advise(
         diversity=measure.diversity(pilot),
         tools=measure.tools(pilot, effects),
         gain=gain,
-        ranking=None if values is None or full is None else measure.ranking(full, values, graded, final=False),
-        ranking_final=None if values is None or full is None else measure.ranking(full, values, graded, final=True),
+        ranking=ranking,
+        ranking_final=ranking_final,
         middle=round(float(np.median(pilot.steps)) / 2),
         first_check=float(next((b for b in range(1, 10_000) if schedule.possible(b)), math.inf)),
     )

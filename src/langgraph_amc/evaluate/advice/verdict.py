@@ -199,7 +199,7 @@ def _structure(e: Evidence) -> Iterator[Verdict]:
 
 def _by_gain(e: Evidence) -> Iterator[Verdict]:
     column, gain = e.column, e.gain
-    if column is None or gain is None or e.ranking is None:
+    if e.ranking is None:
         assert e.rewards is not None
         yield Verdict(
             "cannot tell",
@@ -209,7 +209,7 @@ def _by_gain(e: Evidence) -> Iterator[Verdict]:
             ("train one on these runs (`amc train-value`), or give a judge, and advise again",),
         )
         return
-    if column.gain.low > 0 and column.gain.mean >= e.worth:
+    if column is not None and gain is not None and column.gain.low > 0 and column.gain.mean >= e.worth:
         yield Verdict(
             "will help",
             "gain",
@@ -219,16 +219,25 @@ def _by_gain(e: Evidence) -> Iterator[Verdict]:
         )
 
 
+def is_blind(ranking: Ranking) -> bool:
+    """Whether V does not rank the states of one task, as far as that can be told."""
+    chance, margin = _scale(ranking)
+    low, high = ranking.low, ranking.high
+    return low is None or high is None or (low <= chance + 0.3 * margin and high < chance + margin)
+
+
+def _scale(ranking: Ranking) -> tuple[float, float]:
+    """What chance is, and `MARGIN`, in a ranking's own measure."""
+    return (0.5, MARGIN) if ranking.metric == "auc" else (0.0, 2 * MARGIN)
+
+
 def _blind(e: Evidence) -> Iterator[Verdict]:
     assert e.ranking is not None
-    assert e.column is not None
-    chance = 0.5 if e.ranking.metric == "auc" else 0.0
-    margin = MARGIN if e.ranking.metric == "auc" else 2 * MARGIN
-    low, high, last = e.ranking.low, e.ranking.high, e.ranking_final
-    blind = low is None or high is None or (low <= chance + 0.3 * margin and high < chance + margin)
-    small = e.column.gain.mean < SMALL * e.worth or e.column.gain.high < e.worth
+    chance, margin = _scale(e.ranking)
+    blind, last = is_blind(e.ranking), e.ranking_final
+    small = e.column is None or e.column.gain.mean < SMALL * e.worth or e.column.gain.high < e.worth
     reads_ends = last is not None and last.low is not None and last.low > chance + margin
-    if reads_ends and (blind or small) and e.half_decided < UNDECIDED:
+    if e.gain is not None and reads_ends and (blind or small) and e.half_decided < UNDECIDED:
         yield Verdict(
             "will not help",
             "recoverable",
