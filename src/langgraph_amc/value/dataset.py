@@ -128,7 +128,7 @@ def build(
 
     States whose return cannot be weighted are read over, like tokens.
     """
-    states, there = _states(trajectories, known or {}, td_lambda)
+    states, there = states_of(trajectories, known or {}, td_lambda)
     row = np.cumsum(there) - 1
     cut: list[Window] = []
     offset = 0
@@ -142,7 +142,7 @@ def build(
     return DataSet(tuple(cut), states)
 
 
-def _states(
+def states_of(
     trajectories: Sequence[Trajectory], known: Mapping[str, int], td_lambda: float
 ) -> tuple[States, NDArray[np.bool_]]:
     """The states with a target, and which of all states they are."""

@@ -120,7 +120,7 @@ def train_features(
     used, left_out = dataset.usable(trajectories)
     known = known_from(trajectories)
     train_runs, validation_runs = dataset.split_by_task(used, validation, seed)
-    head = training._head_for(used, loss, bins=_NO_BINS)
+    head = training.head_for(used, loss, bins=_NO_BINS)
     spec = FeatureSpec(last, columns, loss, head.binary, used[0].fingerprint, version("langgraph-amc"))
     strength = _chosen(train_runs, spec, known, seed)
     train = _rows(train_runs, spec, known)
@@ -146,7 +146,7 @@ def train_features(
 
 
 def _rows(runs: Sequence[Trajectory], spec: FeatureSpec, known: Mapping[str, int]) -> _Rows:
-    states, there = dataset._states(runs, known, td_lambda=1.0)
+    states, there = dataset.states_of(runs, known, td_lambda=1.0)
     every: list[Segments] = [t.segments[: end + 1] for t in runs for end in range(len(t.segments))]
     return _Rows(spec.features([state for state, kept in zip(every, there, strict=True) if kept]), states)
 

@@ -123,7 +123,7 @@ def train_value(
     _check_targets(td_lambda, calibrate, loss)
     used, left_out = dataset.usable(trajectories)
     known = known_from(trajectories)
-    head = _head_for(used, loss, bins)
+    head = head_for(used, loss, bins)
     train_runs, validation_runs = dataset.split_by_task(used, validation, seed)
     where = pick_device(device)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count() if where.type == "cuda" else 0)):
@@ -293,7 +293,7 @@ def _restore(model: ValueModel, saved: list[Tensor]) -> None:
         parameter.copy_(value)
 
 
-def _head_for(used: Sequence[Trajectory], loss: Loss, bins: int) -> ReturnHead:
+def head_for(used: Sequence[Trajectory], loss: Loss, bins: int) -> ReturnHead:
     returns = np.concatenate([trajectory.returns() or () for trajectory in used])
     low, high = float(returns.min()), float(returns.max())
     if loss == "bce" and not (low >= 0.0 and high <= 1.0):
