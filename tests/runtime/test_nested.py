@@ -304,7 +304,7 @@ def step(s):
     time.sleep(0.1)
     with open({calls!r}, "a") as file:
         file.write("x")
-    if os.path.getsize({calls!r}) == {kill}:
+    if {kill} and os.path.getsize({calls!r}) >= {kill}:  # particles run side by side: the size may step over it
         os._exit(9)
     return {{"log": [f"step {{s['n']}}"], "n": s["n"] + 1}}
 

@@ -73,13 +73,24 @@ def chat_request(
     messages: Sequence[BaseMessage | Mapping[str, Any]], params: Mapping[str, Any], *names: Any
 ) -> Request:
     """The request of a chat model call with these messages and invocation parameters."""
-    tokens = CALL_TOKENS + MESSAGE_TOKENS * len(messages) + sum(map(_message_tokens, messages))
+    tokens = CALL_TOKENS + MESSAGE_TOKENS * len(messages)
+    for message in messages:
+        if type(message) in _BARE:  # most of a long history: as `is_bare` and `_text_tokens`, without calls
+            fields = message.__dict__
+            said = fields["content"]
+            if type(said) is str and said.isascii() and not fields["additional_kwargs"] and fields.get("name") is None:
+                tokens += len(said)
+                continue
+        tokens += _message_tokens(message)
     return _request(tokens, params, names)
 
 
 def is_bare(message: BaseMessage | Mapping[str, Any]) -> bool:
     """Whether there is nothing to a message but its type and its content."""
-    return type(message) in _BARE and not message.additional_kwargs and message.name is None  # type: ignore[union-attr]
+    if type(message) not in _BARE:
+        return False
+    fields = message.__dict__
+    return not fields["additional_kwargs"] and fields.get("name") is None
 
 
 def text_request(prompt: str, params: Mapping[str, Any], *names: Any) -> Request:
@@ -151,8 +162,6 @@ def _request(tokens: int, params: Mapping[str, Any], names: Sequence[Any]) -> Re
 
 
 def _message_tokens(message: BaseMessage | Mapping[str, Any]) -> int:
-    if is_bare(message):  # most of a long history
-        return _content_tokens(message.content)  # type: ignore[union-attr]
     if not isinstance(message, BaseMessage):
         rest = {key: value for key, value in message.items() if key != "content"}
         return _bytes(rest) + _content_tokens(message.get("content"))

@@ -92,6 +92,14 @@ class MessageFreezer:
         self.seen = current
         return MessageList(tuple(cells))
 
+    def is_frozen(self, messages: Sequence[Any], cell: MessageList) -> bool:
+        """Whether these are the messages that were frozen as this list, and nobody has edited them since."""
+        known = [self.seen.get(id(message)) for message in messages]
+        return len(known) == len(cell.items) and all(
+            k is not None and k[0] is message and k[1] is item and _unchanged(*k)
+            for k, message, item in zip(known, messages, cell.items, strict=True)
+        )
+
     def thaw(self, cell: MessageList) -> list[Any]:
         """Thaw a list and remember its items, so that the next version copies only what it adds."""
         messages = cell.thaw()

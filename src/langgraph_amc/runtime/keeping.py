@@ -1,7 +1,8 @@
 """How a run is written into a journal; `restoring` is how a broken one comes back.
 
 A particle is written when it reaches a boundary or its end, the population at each barrier of the filter, and
-the decision before it has consequences (effects, the commit of the winner).
+the decision before it has consequences (effects, the commit of the winner). Between two barriers a boundary that
+comes within `FRESH` seconds of the last one written is left out: what it would save is quicker done again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from langgraph_amc.runtime.population import AppPopulation
 
 
+FRESH = 0.5
+"""Seconds of nodes and tools that are run again after a kill at most; model answers are kept one by one."""
 ABANDONED = "abandoned"
 """Status of a run with which nobody can go on."""
 
@@ -148,7 +152,10 @@ class JournalKeeper:
         """What else the run has to know of itself; JSON."""
         self._engine = engine
         self._started = time.monotonic()
-        self._told: set[str] = set()
+        self._told: dict[str, float] = {}
+        """When each particle was last written."""
+        self._behind: set[str] = set()
+        """Particles that have moved on since."""
         self._buried: set[str] = set()
         self._rows: list[dict[str, Any]] = []
         self._born: list[str] = []
@@ -189,7 +196,7 @@ class JournalKeeper:
         assert self._state is not None
         back = await bring_back(population, self._stored, self._state)
         rng.bit_generator.state = back.rng
-        self._told.update(p.name for p in population.born)
+        self._told.update((p.name, -math.inf) for p in population.born)
         self._born = [p.name for p in population.born]
         self._buried.update(p.name for p in population.born if p.status == "pruned")
         if self.account is not None:
@@ -197,13 +204,21 @@ class JournalKeeper:
             self.account.restore(spent(self._state["spent"], used), self._state["seconds"])
         return back
 
+    def boundary(self, particle: Particle) -> None:
+        """A particle has reached a boundary, at which it may be compared with others or not."""
+        if time.monotonic() - self._told.get(particle.name, -math.inf) < FRESH:
+            self._behind.add(particle.name)
+        else:
+            self.particle(particle)
+
     def particle(self, particle: Particle) -> None:
-        """A particle has reached a boundary or its end."""
+        """Write where a particle stands, or how it has ended."""
         if not lasts(particle):
             return
         from langgraph_amc.runtime.journal import ParticleRecord
 
-        self._told.add(particle.name)
+        self._told[particle.name] = time.monotonic()
+        self._behind.discard(particle.name)
         record = particle.record
         extra = {
             "judged": particle.judged,
@@ -246,7 +261,8 @@ class JournalKeeper:
         """Everything up to here is decided."""
         self._born = [p.name for p in population.born]
         for particle in population.born:
-            new, gone = particle.name not in self._told, particle.status == "pruned"
+            new = particle.name not in self._told or particle.name in self._behind
+            gone = particle.status == "pruned"
             if new or (gone and particle.name not in self._buried):
                 self.particle(particle)
             if gone:

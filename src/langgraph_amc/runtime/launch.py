@@ -29,8 +29,12 @@ Event = tuple[tuple[str, ...], str, Any, Any]
 class Keeper(Protocol):
     """Who has to know where particles stand so that a broken run can go on: the journal."""
 
+    def boundary(self, particle: Any) -> None:
+        """A particle has reached a boundary, at which it may be compared with others or not."""
+        ...
+
     def particle(self, particle: Any) -> None:
-        """A particle has reached a boundary or its end."""
+        """Write where a particle stands, or how it has ended."""
         ...
 
 

@@ -390,7 +390,7 @@ class Particle:
 
     def _tell(self) -> None:
         if self.launch.keeper is not None:
-            self.launch.keeper.particle(self)
+            self.launch.keeper.boundary(self)
 
 
 def _with_handler(config: RunnableConfig, handler: BaseCallbackHandler) -> Any:

@@ -341,6 +341,14 @@ class ParticleSaver(BaseCheckpointSaver):
             return found
         return self._tuple(self.adopt(found), None)
 
+    def holds(self, channel: str, value: Any) -> MessageList | None:
+        """The cell in a newest checkpoint as which this live list of messages was saved."""
+        for key, head in self._s.heads.items():
+            cell = head.values.get(channel)
+            if isinstance(cell, MessageList) and self._freezer(key, channel).is_frozen(value, cell):
+                return cell
+        return None
+
     def _freezer(self, key: Key, channel: str) -> MessageFreezer:
         return self._s.freezers.setdefault((key, channel), MessageFreezer())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -31,18 +31,29 @@ def from_plain(plain: Sequence[Any]) -> BaseMessage:
     return _CLASSES[name].model_construct(set(given), **fields)
 
 
-def plain_lists(value: Any) -> list[Any] | None:
-    """A state as [what is no list of messages, its lists of messages in parts]; ``None`` for what has none."""
+def plain_lists(value: Any, held: Mapping[str, int] | None = None) -> list[Any] | None:
+    """A state as [what is no list of messages, its lists of messages in parts, those stored elsewhere, names in order].
+
+    ``held``: by name, the numbers of lists that are stored elsewhere. ``None`` for a state without lists.
+    """
     if type(value) is not dict:
         return None
-    lists = {name: parts for name, part in value.items() if (parts := _plain_list(part)) is not None}
-    return [{name: part for name, part in value.items() if name not in lists}, lists, list(value)] if lists else None
+    held = held or {}
+    lists = {n: parts for n, part in value.items() if n not in held and (parts := _plain_list(part)) is not None}
+    if not lists and not held:
+        return None
+    rest = {name: part for name, part in value.items() if name not in lists and name not in held}
+    return [rest, lists, dict(held), list(value)]
 
 
-def from_plain_lists(parts: Sequence[Any]) -> dict[str, Any]:
-    """The state that `plain_lists` took apart."""
-    rest, lists, order = parts
-    whole = {**rest, **{name: [from_plain(plain) for plain in said] for name, said in lists.items()}}
+def from_plain_lists(parts: Sequence[Any], value: Callable[[int], Any]) -> dict[str, Any]:
+    """The state that `plain_lists` took apart; ``value`` gives what is stored elsewhere by its number."""
+    rest, lists, held, order = parts
+    whole = {
+        **rest,
+        **{name: [from_plain(plain) for plain in said] for name, said in lists.items()},
+        **{name: value(number) for name, number in held.items()},
+    }
     return {name: whole[name] for name in order}
 
 
@@ -55,8 +66,14 @@ def _plain_list(value: Any) -> list[Plain] | None:
 
 def _is_plain(value: Any) -> bool:
     kind = type(value)
-    if kind in _ATOMS:
-        return True
     if kind is dict:
-        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
-    return kind is list and all(map(_is_plain, value))
+        for key, part in value.items():
+            if type(key) is not str or not (type(part) in _ATOMS or _is_plain(part)):
+                return False
+        return True
+    if kind is list:
+        for part in value:
+            if not (type(part) in _ATOMS or _is_plain(part)):
+                return False
+        return True
+    return kind in _ATOMS

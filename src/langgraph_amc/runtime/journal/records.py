@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,9 +55,17 @@ class ParticleRecord:
 
 
 def to_row(
-    run: int, record: ParticleRecord, shares: int, saver: bytes | None, serde: SerializerProtocol
+    run: int,
+    record: ParticleRecord,
+    shares: int,
+    saver: bytes | None,
+    serde: SerializerProtocol,
+    held: Mapping[str, int],
 ) -> tuple[Any, ...]:
-    """A row of the table of particles; ``shares`` is how many segments it has in common with its parent."""
+    """A row of the table of particles.
+
+    ``shares``: how many segments it has in common with its parent. ``held``: see `plain_lists`.
+    """
     usage = record.usage
     body = {
         "shares": shares,
@@ -74,7 +82,7 @@ def to_row(
     }
     output: Typed | tuple[None, None] = (None, None)
     if record.status not in (None, "pruned") and record.output is not None:
-        output = dump_output(serde, record.output, f"the output of particle {record.name}")
+        output = dump_output(serde, record.output, f"the output of particle {record.name}", held)
     return (
         run,
         record.name,
@@ -90,22 +98,22 @@ def to_row(
 
 
 _LISTS = "lists+"
-"""Before the form of an output whose lists of messages are stored in parts."""
+"""Before the form of an output whose lists of messages are stored in parts, or with the checkpoints."""
 
 
-def dump_output(serde: SerializerProtocol, output: Any, what: str) -> Typed:
+def dump_output(serde: SerializerProtocol, output: Any, what: str, held: Mapping[str, int]) -> Typed:
     """What a particle has ended with, as it is stored."""
-    parts = plain_lists(output)
+    parts = plain_lists(output, held)
     if parts is None:
         return dump(serde, output, what)
     kind, data = dump(serde, parts, what)
     return _LISTS + kind, data
 
 
-def load_output(serde: SerializerProtocol, kind: str, data: bytes) -> Any:
-    """The output that `dump_output` stored."""
+def load_output(serde: SerializerProtocol, kind: str, data: bytes, value: Callable[[int], Any]) -> Any:
+    """The output that `dump_output` stored; ``value`` gives what is stored with the checkpoints by its number."""
     loaded = serde.loads_typed((kind.removeprefix(_LISTS), data))
-    return from_plain_lists(loaded) if kind.startswith(_LISTS) else loaded
+    return from_plain_lists(loaded, value) if kind.startswith(_LISTS) else loaded
 
 
 def from_row(row: Any, segments: Sequence[str] = (), output: Any = None) -> ParticleRecord:

@@ -170,7 +170,7 @@ class RunJournal:
             segments = self._transcripts.load(rows, steps)
             self._ready = True
         particles = {
-            row.name: (from_row(row, segments[row.name], self._output(row)), rebuilt.savers.get(row.name))
+            row.name: (from_row(row, segments[row.name], self._output(row, rebuilt.tree)), rebuilt.savers.get(row.name))
             for row in rows
         }
         population = self._rows.population()
@@ -220,15 +220,17 @@ class RunJournal:
     def _particle(self, record: ParticleRecord, saver: ParticleSaver | None) -> list[Change]:
         state: bytes | None = None
         changes: list[Change] = []
+        held: Mapping[str, int] = {}
         if saver is None:
             self._dead |= self._tree.forget(record.name)
         else:
             nodes, edges, state = self._tree.write(record.name, saver)
+            held = self._tree.numbers(record.output, saver)
             changes += [("node", (self.no, *row)) for row in nodes]
             changes += [("edge", (edge, self.no, no)) for no, edge in edges]
         shares, steps = self._transcripts.add(self.no, record)
         changes += steps
-        changes.append(("particle", to_row(self.no, record, shares, state, self._serde)))
+        changes.append(("particle", to_row(self.no, record, shares, state, self._serde, held)))
         self._passed[record.name] = record.boundary + (record.status is not None)
         return changes
 
@@ -276,8 +278,10 @@ class RunJournal:
         self.ended = True  # before the writer can see that the run has no owner any more
         return self._writer.put(changes)
 
-    def _output(self, row: Any) -> Any:
-        return None if row.output is None else load_output(self._serde, row.output_type, bytes(row.output))
+    def _output(self, row: Any, tree: Tree) -> Any:
+        if row.output is None:
+            return None
+        return load_output(self._serde, row.output_type, bytes(row.output), tree.value)
 
 
 def _as_frozen(input: Any) -> bytes | None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from langgraph_amc.runtime.journal.errors import JournalError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 OPEN = "open"
 """Status of a run that has not ended: it is running, or can be gone on with."""
 NO_JOURNAL = "holds no journal: give the one that wrap(…, journal=…) was given"

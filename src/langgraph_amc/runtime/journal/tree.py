@@ -15,7 +15,7 @@ from typing import Any
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.types import Send
 
-from langgraph_amc.runtime.cells import Cell, MessageList, Packed
+from langgraph_amc.runtime.cells import Cell, MessageList, Packed, is_message_list
 from langgraph_amc.runtime.journal.coding import dump_parts, pack
 from langgraph_amc.runtime.journal.messages import to_plain
 from langgraph_amc.runtime.journal.records import common
@@ -94,6 +94,17 @@ class Tree:
             raise
         self.stands[particle] = Stand(state.log, tuple(state.heads.values()), tuple(new))
         return rows, edges, blob
+
+    def numbers(self, output: Any, saver: ParticleSaver) -> dict[str, int]:
+        """The lists of messages in a particle's output that its newest checkpoint holds: their numbers, by name."""
+        if type(output) is not dict:
+            return {}
+        cells = {name: saver.holds(name, part) for name, part in output.items() if is_message_list(part)}
+        return {name: self.cells[id(cell)][1] for name, cell in cells.items() if id(cell) in self.cells}
+
+    def value(self, number: int) -> Any:
+        """A stored value as a fresh object."""
+        return next(cell for cell, known in self.cells.values() if known == number).thaw()
 
     def forget(self, particle: str) -> bool:
         """A particle needs its nodes no longer; whether it had any."""
