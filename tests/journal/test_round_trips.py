@@ -388,6 +388,25 @@ def test_storage_grows_with_new_messages_not_with_steps_times_history(tmp_path: 
     assert large / 400 < 4000
 
 
+@pytest.mark.parametrize("edited", [False, True])
+def test_an_output_that_the_newest_checkpoint_holds_is_not_stored_again(
+    journal: Journal, path: Path, edited: bool
+) -> None:
+    run = fresh(journal)
+    saver = ParticleSaver()
+    messages: list[Any] = [HumanMessage("x" * 500, id=str(n)) for n in range(50)]
+    put(saver, 1, messages=messages)
+    output = {"messages": messages, "n": 2}
+    if edited:  # after it was saved
+        messages[7].content = "another"
+    run.particle(stand("p0", status="finished", output=output), saver)
+    _, restored = reopened(journal, run)
+    assert restored.particles["p0"][0].output == output
+    with sqlite3.connect(path) as db:
+        (size,) = db.execute("SELECT length(output) FROM amc_journal_particles").fetchone()
+    assert (size > 20_000) == edited
+
+
 def value(saver: ParticleSaver, name: str) -> Any:
     found = saver.get_tuple(config())
     assert found is not None

