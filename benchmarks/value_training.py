@@ -21,11 +21,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from langgraph_amc.trajectories.types import Trajectory
-from langgraph_amc.value.dataset import Batch, DataSet, batches, build, targets
 from langgraph_amc.value.heads import ReturnHead
 from langgraph_amc.value.model import ValueModel, new_model, pick_device
 from langgraph_amc.value.tokens import Window
-from langgraph_amc.value.training import batch_loss
+from langgraph_amc.value.training.dataset import Batch, DataSet, batches, build, targets
+from langgraph_amc.value.training.transformer import batch_loss
 
 STEPS, RUNS, ROUNDS, BATCH_TOKENS = 20, 12, 3, 4096
 PROMPT_WORDS, STEP_WORDS = 90, 12

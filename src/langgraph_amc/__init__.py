@@ -15,6 +15,9 @@ from langgraph_amc.context import ParticleContext, current_particle
 from langgraph_amc.errors import AMCError, ConfigurationError, MissingExtraError
 
 if TYPE_CHECKING:
+    from langgraph_amc.evaluate.evolving import Evolution, aevolve, evolve
+    from langgraph_amc.evolution.racing import Racing
+    from langgraph_amc.evolution.strategy import Strategy
     from langgraph_amc.policy.budget import Budget, BudgetExceededError, Price, UnknownPriceError
     from langgraph_amc.policy.chat import chat_model
     from langgraph_amc.policy.limiter import Limits
@@ -79,6 +82,11 @@ _HOME = {
     "adaptive": "smc",
     "agreement": "smc",
     "backtrack": "smc",
+    "Evolution": "evaluate.evolving",
+    "Racing": "evolution.racing",
+    "Strategy": "evolution.strategy",
+    "aevolve": "evaluate.evolving",
+    "evolve": "evaluate.evolving",
     "ensemble": "value",
     "final_text": "smc",
     "fit_abstention": "smc",
@@ -171,6 +179,7 @@ __all__ = [
     "EffectFailedError",
     "EffectUnknownError",
     "EmptyAnswerError",
+    "Evolution",
     "FinishedRun",
     "Journal",
     "JournalError",
@@ -179,6 +188,7 @@ __all__ = [
     "NestedInterruptError",
     "ParticleContext",
     "Price",
+    "Racing",
     "RemoteValue",
     "Retry",
     "RunConfig",
@@ -187,6 +197,7 @@ __all__ = [
     "Session",
     "SessionError",
     "SoftValueFunction",
+    "Strategy",
     "SupportsUncertainty",
     "Task",
     "TaskSet",
@@ -200,6 +211,7 @@ __all__ = [
     "ValueFunction",
     "abstain",
     "adaptive",
+    "aevolve",
     "agreement",
     "amc",
     "aresume",
@@ -219,6 +231,7 @@ __all__ = [
     "ess_target",
     "every",
     "every_step",
+    "evolve",
     "final_text",
     "fit_abstention",
     "fit_calibration",

@@ -1,9 +1,11 @@
-"""Who is running: the particle on whose behalf the current node, tool or model call executes."""
+"""Who is running: the particle and the member on whose behalf the current node, tool or model call executes."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +29,26 @@ current_particle: ContextVar[ParticleContext | None] = ContextVar("amc_current_p
 
 current_boundary: ContextVar[int] = ContextVar("amc_current_boundary", default=0)
 """Boundary from which the current particle runs on: with the particle, where in the run a call is made."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RolloutNoise:
+    """Sampling noise that rollouts of different members have in common.
+
+    One object per rollout: every model call made in it, in whatever task or thread, takes the next number.
+
+    Attributes
+    ----------
+    key: what the rollouts share, for example (generation, task id, repeat); equal keys mean equal noise.
+    calls: the numbers of the rollout's calls; calls made in parallel are numbered as they come.
+    """
+
+    key: tuple[Hashable, ...]
+    calls: Iterator[int] = field(default_factory=count)
+
+
+current_member: ContextVar[Hashable | None] = ContextVar("amc_current_member", default=None)
+"""Variant of a local model's weights that answers the current rollout's calls; ``None`` for the weights as they are."""
+
+rollout_noise: ContextVar[RolloutNoise | None] = ContextVar("amc_rollout_noise", default=None)
+"""Where set, local models seed a call from this noise only, not from the member and not from the prompt."""

@@ -95,6 +95,15 @@ def test_from_own_app_to_table(folder: Path) -> None:
     assert 1 <= len(report["epochs"]) <= 4
     assert (folder / "value" / "amc_value.json").exists()
 
+    words = ("train-value", "runs.sqlite", "--base", str(base), "--epochs", "1", "--json")
+    more = ("--validation", "0.5", "--no-calibrate", "--lr", "1e-5", "--td-lambda", "0.5", "--out", "other")
+    other = json.loads(amc(folder, *words, *more).stdout)
+    assert other["validation_tasks"] == 12
+    assert other["calibrated"] is None
+    assert json.loads((folder / "other" / "amc_value.json").read_text())["calibration"] is None
+    alone = json.loads(amc(folder, *words, "--validation", "0", "--out", "third").stdout)
+    assert alone["measured_on"] == "training"
+
     options = (*APP_OPTIONS, "--split", "test", "--value", "value", "--resample", "every(1)", "-n", "4")
     table = amc(folder, "compare", *options).stdout
     assert "best-of-4" in table
@@ -114,6 +123,10 @@ def test_from_own_app_to_table(folder: Path) -> None:
         (("compare", *APP_OPTIONS, "--value", "agent.py:blind", "--resample", "sometimes(3)"), "sometimes"),
         (("compare", *APP_OPTIONS, "--value", "agent.py:blind", "--boundary", "thinking"), "think"),
         (("train-value", "missing.sqlite", "--base", "x"), "missing.sqlite"),
+        (("plan", "agent.py:graph", "--store", "missing.sqlite"), "missing.sqlite"),
+        (("advise", "--store", "missing.sqlite"), "missing.sqlite"),
+        (("tune", "missing.sqlite", "--value", "x"), "missing.sqlite"),
+        (("serve-value", "http://anna:secret@host"), "http://host is an address"),
         (("collect", *APP_OPTIONS[:3], "--reward", "agent.py:nothing"), "nothing"),
     ],
 )

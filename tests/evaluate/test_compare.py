@@ -11,12 +11,15 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.graph import END, START, MessagesState, StateGraph
+from rich.console import Console
 
 import langgraph_amc as amc
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate.collect import NothingCollectedError, collect
-from langgraph_amc.evaluate.compare import AMC, BEST_OF_N, SAME_TOKENS, SINGLE, compare
+from langgraph_amc.evaluate.compare import AMC, BEST_OF_N, SAME_TOKENS, SINGLE, ArmResult, Comparison, compare
+from langgraph_amc.evaluate.report import print_comparisons
 from langgraph_amc.evaluate.runner import NoRewardError
+from langgraph_amc.evaluate.statistics import Estimate
 from langgraph_amc.runtime.settings import read_settings
 from langgraph_amc.tasks import FinishedRun, Task, TaskSet, as_reward
 from langgraph_amc.trajectories.store import TrajectoryStore
@@ -164,3 +167,16 @@ async def test_what_cannot_be_compared_is_refused() -> None:
         await compare(app, TaskSet(), as_reward(unbroken), guided)
     with pytest.raises(NoRewardError, match="rewards are missing"):
         await compare(app, TASKS[:2], as_reward(lambda run: None), guided, same_tokens=False)
+
+
+def test_the_table_fits_and_says_what_its_seconds_are(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = Estimate(0.512, 0.45, 0.57)
+    arms = tuple(ArmResult(n, wide, wide, 15.3, 123_456.0, 100.0, 12.34) for n in (SINGLE, BEST_OF_N, SAME_TOKENS, AMC))
+    comparison = Comparison("agent", 10, (0,), 16, arms, wide, wide, wide, wide, 2.5, 0.1, 0, {}, ())
+    print_comparisons([comparison], Console(width=80))
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert "12.3" in printed
+    rows = {line.split("  ")[0].strip(): line for line in printed.splitlines()}
+    assert rows["one run"].rstrip().endswith("~12")
+    assert "not how long an answer takes" in " ".join(printed.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from typer.testing import CliRunner, Result
 
+from langgraph_amc.cli.progress import print_whole
 from langgraph_amc.cli.tune import tune as command
+from langgraph_amc.cli.tune import tuning_table
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate import tune as tuning
 from langgraph_amc.evaluate.logged import LoggedRuns
@@ -104,6 +107,26 @@ def test_what_the_data_cannot_tell_is_refused_or_said() -> None:
     assert "8 runs per task would tell more" in notes
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_table_is_not_cut(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The longest setting with the largest figures, on a narrow terminal and where there is none."""
+    tuning = tune(walks(STAYS, 1.0, runs=8), particles=[8], replicates=1)
+    row = replace(tuning.rows[0], spent=9_876_543.2)
+    wide = replace(tuning, rows=(row,), chosen=row.setting, unit="tokens")
+    monkeypatch.setenv("COLUMNS", str(width))
+    for terminal in ("1", "0"):
+        monkeypatch.setenv("TTY_COMPATIBLE", terminal)
+        print_whole(tuning_table(wide, all_rows=True))
+        printed = capsys.readouterr().out
+        assert "…" not in printed
+        assert "9,876,543" in printed
+        for figures in (row.reward, row.gain):
+            assert f"{figures.high:.3f}]" in printed
+        for word in str(row.setting).split():
+            assert word in printed
+    assert str(row.setting) in printed
+
+
 def test_the_command_from_store_to_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "judge.py").write_text("def sees(text: str) -> float:\n    return 0.05 if 'bad' in text else 0.8\n")
@@ -134,6 +157,7 @@ def test_the_command_from_store_to_file(tmp_path: Path, monkeypatch: pytest.Monk
 
     printed = amc("--split", "tune").stdout
     assert "chosen: N = 4" in printed
+    assert "…" not in printed.replace("value=…", "")
     assert "value=…" in printed
     config = RunConfig.load(tmp_path / "amc.json")
     assert (config.particles, config.value, config.transcript) == (4, None, "abc")

@@ -22,7 +22,7 @@ from langchain_core.tools import tool
 from pydantic import ConfigDict
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.policy import account as account_module
+from langgraph_amc.policy import room as rooms
 from langgraph_amc.policy.bounds import MEDIA_TOKENS, chat_request, worst_case
 from langgraph_amc.policy.budget import Budget, BudgetExceededError, Price, UnknownPriceError
 from langgraph_amc.policy.chat import chat_model
@@ -470,7 +470,7 @@ def test_a_call_that_ran_out_of_time_stays_charged_and_a_failed_one_counts() -> 
 
 
 def test_a_call_nobody_ends_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account_module, "PATIENCE", 0.05)
+    monkeypatch.setattr(rooms, "PATIENCE", 0.05)
     provider = Provider(random.Random(0), MINE)
     slow = Fake(provider=provider, model="mine", max_tokens=100, delay=0.5)
     with Budget(tokens=260).open():

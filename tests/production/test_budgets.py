@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from langchain_core.language_models import FakeListChatModel
 from langgraph.checkpoint.memory import InMemorySaver
 
 import langgraph_amc as amc
@@ -38,6 +39,25 @@ async def test_the_best_of_what_was_paid_for_is_the_answer(tmp_path: Path, calls
             rest = await amc.wrap(app._amc_app, particles=1).ainvoke(None, config)
             assert texts(rest)[: len(texts(state))] == texts(state)
             assert "draw" in texts(rest)[-1]
+
+
+async def test_an_answer_without_a_reward_is_an_answer(tmp_path: Path) -> None:
+    """Rewards are of finished runs, and the budget has let none finish."""
+    with serving() as server:
+        how = {"effects": PURE, "reward": lambda run: 1.0, "budget": amc.Budget(calls=9)}
+        run = (await agent(server.url, tmp_path / "world", **how).ainvoke(ASK)).amc
+        assert run.truncated
+        assert run.winner.value == max(p.value for p in run.particles if p.value is not None)
+        blind = (await agent(server.url, tmp_path / "world", value=None, **how).ainvoke(ASK)).amc
+        assert blind.truncated
+
+
+async def test_a_reward_that_asks_a_model_is_in_the_usage(tmp_path: Path) -> None:
+    with serving() as server, amc.Budget(calls=100).open() as account:
+        model = FakeListChatModel(responses=["1"])
+        how = {"effects": PURE, "reward": lambda run: float(model.invoke("good?").content), "value": None}
+        run = (await agent(server.url, tmp_path / "world", **how).ainvoke(ASK)).amc
+    assert run.usage.calls == sum(t.usage.calls for t in run.trajectories) + len(run.particles) == account.spent.calls
 
 
 async def test_nothing_to_answer_with_is_an_error(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import entrypoint
 from langgraph.graph import START, StateGraph
 
 import langgraph_amc as amc
@@ -207,9 +208,32 @@ def test_vote_over_answers() -> None:
     assert texts(out)[-1] == "b"
 
 
-def test_vote_without_a_key_says_what_to_do() -> None:
-    with pytest.raises(SelectionError, match="key="):
-        amc.wrap(agent(seeded()), particles=3, select="vote", seed=1).invoke(ASK)
+@pytest.mark.parametrize("select", ["vote", amc.vote(), amc.abstain(0.5, by="vote")])
+def test_a_vote_that_cannot_compare_states_says_so_before_anything_is_paid_for(select: Any) -> None:
+    called: list[Any] = []
+
+    def reply(messages: Any) -> AIMessage:
+        called.append(messages)
+        return AIMessage("a")
+
+    app = amc.wrap(agent(reply), particles=3, select=select)
+    with pytest.raises(amc.ConfigurationError, match="final_text"):
+        app.invoke(ASK)
+    with pytest.raises(amc.ConfigurationError, match="final_text"):
+        list(app.stream(ASK))
+    assert not called
+    if select == "vote":  # nobody to compare with
+        assert texts(amc.wrap(agent(reply), particles=1, select=select).invoke(ASK))[-1] == "a"
+
+
+def test_a_vote_over_plain_answers_needs_no_key() -> None:
+    answers = iter(["a", "b", "b", "a", "b"])
+
+    @entrypoint()
+    def app(question: str) -> str:
+        return next(answers)
+
+    assert amc.wrap(app, particles=5, select="vote", seed=1).invoke("?") == "b"
 
 
 def test_a_selector_of_ones_own() -> None:

@@ -238,7 +238,7 @@ def test_a_description_of_another_kind_is_refused(folder: Path, change: dict[str
 
 
 def test_a_folder_without_a_description_is_no_checkpoint(base: Path) -> None:
-    with pytest.raises(ValueModelError, match="no value checkpoint"):
+    with pytest.raises(ValueModelError, match="no value function"):
         load_value(base)
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from langgraph_amc.trajectories.types import Trajectory
-from langgraph_amc.value.dataset import batches, build, split_by_task, targets, usable
 from langgraph_amc.value.errors import TrainingDataError
 from langgraph_amc.value.heads import ReturnHead
 from langgraph_amc.value.targets import known_from, task_of
+from langgraph_amc.value.training.dataset import batches, build, split_by_task, targets, usable
 
 from .world import slippery_runs, word_tokenizer
 

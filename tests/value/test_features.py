@@ -21,11 +21,11 @@ from langgraph_amc.value import (
     SoftValueFunction,
     TrainingDataError,
     ValueModelError,
-    dataset,
     train_value,
 )
 from langgraph_amc.value.features import SPEC_FILE, WEIGHTS_FILE, FeatureSpec, load_features
-from langgraph_amc.value.features_training import train_features
+from langgraph_amc.value.training import dataset
+from langgraph_amc.value.training.text_features import train_features
 
 from .world import FINGERPRINT, slippery_runs
 

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -292,7 +293,8 @@ def wrapped(server: OpenAIServer, value: Any, **options: Any) -> Any:
     server.reply = reply
     agent_model = amc.chat_model("openai/agent", api_base=server.base_url, api_key="none", max_tokens=100)
     app = create_agent(agent_model, [look], system_prompt="You search.")
-    return amc.wrap(app, particles=3, value=value, resample=amc.every(1), effects="pure", seed=1, **options)
+    how = {"resample": amc.every(1), **options}
+    return amc.wrap(app, particles=3, value=value, effects="pure", seed=1, **how)
 
 
 ASK = {"messages": [("user", "find it")]}
@@ -307,25 +309,88 @@ async def test_a_judge_in_a_run_is_charged_to_its_budget(server: OpenAIServer, s
     judged = sum(body["model"] == "judge" for body in server.requests)
     assert run.checks
     assert judged >= 6
-    assert account.spent.calls == run.usage.calls + judged
+    assert account.spent.calls == run.usage.calls
+    assert run.usage.calls == sum(t.usage.calls for t in run.trajectories) + judged
     assert account.reserved.calls == 0
 
 
 @pytest.mark.parametrize("sync", [True, False])
-async def test_a_refused_judge_is_an_error_and_no_score(server: OpenAIServer, sync: bool) -> None:
-    app = wrapped(server, judge(model(server), task="You search."), budget=amc.Budget(calls=4))
-    with pytest.raises(amc.BudgetExceededError) as refused:
-        await asyncio.to_thread(app.invoke, ASK) if sync else await app.ainvoke(ASK)
-    assert refused.value.limit == "calls"
-    assert len(server.requests) <= 4
+@pytest.mark.parametrize("calls", [3, 4, 5, 6, 8, 11, 14])
+@pytest.mark.filterwarnings("ignore::langgraph_amc.value.judges.MissingScoreWarning")
+async def test_a_refused_judge_ends_nothing_and_what_it_has_said_counts(
+    server: OpenAIServer, sync: bool, calls: int
+) -> None:
+    app = wrapped(server, judge(model(server), task="You search."), budget=amc.Budget(calls=calls))
+    run = (await asyncio.to_thread(app.invoke, ASK) if sync else await app.ainvoke(ASK)).amc
+    assert len(server.requests) <= run.usage.calls == calls
+    done = [p for p in run.particles if p.trajectory.status == "finished"] or list(run.particles)
+    at_end = {p.name: p.value for p in done if p.value is not None}
+    said = at_end or {p.name: v for p in done for v in p.trajectory.values if v is not None}
+    if said:
+        assert said[run.winner.name] == max(said.values())
+    assert any("calls" in warning and "budget" in warning for warning in run.warnings)
+
+
+async def test_where_no_judge_was_paid_for_the_weights_decide(server: OpenAIServer) -> None:
+    """The judge is the only one who is called, at the end: best-of-N, and nothing is left for it."""
+    once = {"resample": "never()", "budget": amc.Budget(calls=9)}
+    value = judge(model(server), task="You search.")
+    state = await wrapped(server, value, **once).ainvoke(ASK)
+    assert state["messages"][-1].content.startswith("done")
+    assert not state.amc.truncated
+    assert all(p.value is None for p in state.amc.particles)
+    assert any("value function was not asked to the end" in warning for warning in state.amc.warnings)
+    assert (await wrapped(server, value, **once, select=amc.abstain(0.5)).ainvoke(ASK)).amc.abstained
+    with pytest.raises(amc.AbstainedError):
+        await wrapped(server, value, **once, select=amc.abstain(0.5, raises=True)).ainvoke(ASK)
+
+
+def test_what_judges_took_before_a_crash_counts(server: OpenAIServer, tmp_path: Path) -> None:
+    value, asked = judge(model(server), task="You search."), []
+
+    def fragile(transcripts: Any) -> Any:
+        asked.append(len(transcripts))
+        if len(asked) == 2:
+            raise RuntimeError("the machine is gone")
+        return value.score(transcripts)
+
+    app = wrapped(server, fragile, journal=tmp_path / "runs", budget=amc.Budget(calls=100))
+    with pytest.raises(RuntimeError, match="gone"):
+        app.invoke(ASK)
+    before = sum(body["model"] == "judge" for body in server.requests)
+    run = app.invoke(ASK).amc
+    judged = sum(body["model"] == "judge" for body in server.requests)
+    assert 0 < before < judged
+    assert run.usage.calls == sum(t.usage.calls for t in run.trajectories) + judged
+
+
+async def test_a_budget_of_the_judges_own_is_nobody_elses_limit(server: OpenAIServer) -> None:
+    value = judge(model(server), task="You search.")
+
+    def stingy(transcripts: Any) -> Any:
+        with amc.Budget(calls=0).open():
+            return value.score(transcripts)
+
+    with pytest.raises(amc.BudgetExceededError):
+        await wrapped(server, stingy, budget=amc.Budget(calls=100)).ainvoke(ASK)
+
+
+async def test_the_price_of_judges_is_the_one_the_budget_gave(server: OpenAIServer) -> None:
+    budget = amc.Budget(usd=1.0, prices={"*": amc.Price(input=1.0, output=2.0)})
+    run = (await wrapped(server, judge(model(server), task="You search."), budget=budget).ainvoke(ASK)).amc
+    assert run.usage.calls > sum(t.usage.calls for t in run.trajectories)
+    assert run.usage.cost == pytest.approx((run.usage.input_tokens + 2 * run.usage.output_tokens) / 1e6)
 
 
 def test_a_refusal_stops_the_other_questions(server: OpenAIServer) -> None:
     value = judge(model(server), concurrency=2)
-    with amc.Budget(calls=3).open() as account, pytest.raises(amc.BudgetExceededError):
-        value.score([(f"state {i}",) for i in range(50)])
+    with amc.Budget(calls=3).open() as account, pytest.warns(MissingScoreWarning, match="the budget did not pay"):
+        scores = value.score([(f"state {i}",) for i in range(50)])
     assert isinstance(account, Account)
     assert len(server.requests) == account.spent.calls == 3
+    assert np.isfinite(scores).sum() == 3
+    with amc.Budget(calls=0).open(), pytest.raises(amc.BudgetExceededError):
+        value.score(STATES)
     with amc.Budget(usd=1.0).open(), pytest.raises(amc.UnknownPriceError):
         value.score(STATES)
 

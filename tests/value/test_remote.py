@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import socket
@@ -20,13 +21,14 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 import langgraph_amc as amc
+from langgraph_amc.cli.serve import _served
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.retry import Retry
 from langgraph_amc.trajectories.transcript import Transcript
 from langgraph_amc.value import FingerprintMismatch, SoftValueFunction, as_value, load_value, train_value
-from langgraph_amc.value.connection import RemoteValueError
-from langgraph_amc.value.remote import RemoteValue
-from langgraph_amc.value.serving import Served, ServerLimits, ValueServer
+from langgraph_amc.value.serving.connection import RemoteValueError
+from langgraph_amc.value.serving.remote import RemoteValue
+from langgraph_amc.value.serving.server import Served, ServerLimits, ValueServer
 
 from .world import FINGERPRINT, slippery_runs
 
@@ -236,7 +238,7 @@ def test_what_may_pass_is_asked_again(status: int) -> None:
 
 def test_the_server_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("langgraph_amc.value.connection.time.sleep", waits.append)
+    monkeypatch.setattr("langgraph_amc.value.serving.connection.time.sleep", waits.append)
     busy: Answer = (503, {"error": {"message": "busy"}}, {"Retry-After": "7"})
     with Fake(answering(busy, GOOD)) as fake:
         RemoteValue(fake.url, retry=Retry(attempts=2)).score(STATES)
@@ -328,6 +330,41 @@ def test_connections_are_kept_and_threads_share_them() -> None:
 def test_arguments_that_cannot_work(make: Callable[[], Any]) -> None:
     with pytest.raises(ConfigurationError):
         make()
+
+
+def test_a_password_in_the_address_is_used_and_never_shown() -> None:
+    sent: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(self.headers["Authorization"])
+            self.send_error(500)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        value = RemoteValue(f"http://anna:s3c@ret@127.0.0.1:{http.server_port}/", retry=Retry(attempts=1))
+        with pytest.raises(RemoteValueError) as failed:
+            value.score(STATES)
+        http.shutdown()
+    assert sent == [f"Basic {base64.b64encode(b'anna:s3c@ret').decode()}"]
+    assert value.url == f"http://127.0.0.1:{http.server_port}"
+    with pytest.raises(RemoteValueError) as gone:
+        value.score(STATES)
+    said = [str(failed.value), str(gone.value)]
+    for wrong in ("ftp://anna:s3c@ret@host", "http://anna:s3c@ret@", "http://anna:s3c@ret@host:port"):
+        with pytest.raises(ConfigurationError) as refused:
+            RemoteValue(wrong)
+        said.append(str(refused.value))
+    with pytest.raises(ConfigurationError) as none:
+        as_value("htp://anna:s3c@ret@host")
+    with pytest.raises(ConfigurationError) as served:
+        _served("http://anna:s3c@ret@host")
+    for text in (*said, str(none.value), str(served.value)):
+        assert "anna" not in text
+        assert "ret@" not in text
+        assert "127.0.0.1" in text or "host" in text or "http://" in text
 
 
 # -- vLLM --------------------------------------------------------------------------------------------

@@ -22,9 +22,9 @@ import pytest
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.value import ValueScoreError, load_value, train_value
-from langgraph_amc.value.batching import BusyError, MicroBatches
 from langgraph_amc.value.callables import as_value
-from langgraph_amc.value.serving import Served, ServerLimits, ValueServer
+from langgraph_amc.value.serving.batching import BusyError, MicroBatches
+from langgraph_amc.value.serving.server import Served, ServerLimits, ValueServer
 
 from .world import FINGERPRINT, slippery_runs
 

@@ -14,12 +14,12 @@ from transformers import BertConfig
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.trajectories.types import Trajectory
 from langgraph_amc.value import TrainingDataError, TrainProgress, ValueModelError, load_value, train_value
-from langgraph_amc.value.dataset import build, collate, split_by_task, targets
 from langgraph_amc.value.errors import TrainingError
 from langgraph_amc.value.heads import ReturnHead
 from langgraph_amc.value.model import new_model, pick_device
 from langgraph_amc.value.tokens import Window
-from langgraph_amc.value.training import batch_loss
+from langgraph_amc.value.training.dataset import build, collate, split_by_task, targets
+from langgraph_amc.value.training.transformer import batch_loss
 
 from .world import slippery_runs, tiny_config, word_tokenizer
 

@@ -13,6 +13,18 @@ from typing import Annotated, Any
 
 import typer
 
+from langgraph_amc.cli.options import (
+    AsJson,
+    Boundary,
+    Concurrency,
+    EffectsOf,
+    Quiet,
+    Resample,
+    Seed,
+    Split,
+    check_stored,
+    read_effects,
+)
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
 from langgraph_amc.cli.progress import bar
 from langgraph_amc.errors import ConfigurationError
@@ -37,32 +49,30 @@ def advise(
     ] = None,
     particles: Annotated[int, typer.Option("--particles", "-n", help="N, and runs per task of a pilot", min=2)] = 8,
     limit: Annotated[int, typer.Option(help="Tasks of a pilot, at most", min=1)] = PILOT_TASKS,
-    split: Annotated[str | None, typer.Option(help="Only the tasks of this split")] = None,
-    resample: Annotated[str | None, typer.Option(help="e.g. 'every(3)', 'at(4, 12)', 'ess_below(0.5)'")] = None,
+    split: Split = None,
+    resample: Resample = None,
     observable: Annotated[
         bool, typer.Option("--observable", help="The reward is known when serving: best-of-N takes the best for sure")
     ] = False,
-    boundary: Annotated[str | None, typer.Option(help="auto, step, or the node before which to compare")] = None,
-    effects: Annotated[
-        list[str] | None, typer.Option("--effects", metavar="NAME=POLICY", help="As of amc collect", show_default=False)
-    ] = None,
-    concurrency: Annotated[int, typer.Option(help="Populations that run at a time", min=1)] = 8,
-    seed: int = 0,
+    boundary: Boundary = None,
+    effects: EffectsOf = None,
+    concurrency: Concurrency = 8,
+    seed: Seed = 0,
     save: Annotated[Path | None, typer.Option(help="Also keep the report as an .svg file")] = None,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
     max_calls: MaxCalls = None,
     max_seconds: MaxSeconds = None,
     price: PriceOf = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say whether AMC will beat best-of-N, by how much, at what cost, and why: from a pilot, or from stored runs.
 
     A pilot really runs the app, --particles times per task: a tool without a policy acts each time. Stored runs
     are those of amc collect, several for each task, none of which the value function has learned from.
     """
-    from langgraph_amc.cli.app import _app, _tasks, _value, read_effects
+    from langgraph_amc.cli.app import _app, _tasks, _value
     from langgraph_amc.evaluate.advice.advise import advise as judge
     from langgraph_amc.evaluate.advice.report import print_advice
     from langgraph_amc.runtime.effects.policy import read_effects as rules_of
@@ -121,8 +131,7 @@ def advise(
 def _check_stored(store: str | None) -> None:
     if store is None:
         raise ConfigurationError("give --tasks and --reward for a pilot, or --store with runs of amc collect")
-    if "://" not in store and not Path(store).exists():
-        raise ConfigurationError(f"there is no store {store}: make one with amc collect … --store {store}")
+    check_stored(store)
 
 
 @contextmanager

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,40 +12,41 @@ import typer
 from rich.console import Console
 
 from langgraph_amc import __version__
+from langgraph_amc.checks import without_password
 from langgraph_amc.cli.advise import advise
+from langgraph_amc.cli.evolve import evolve
+from langgraph_amc.cli.executor import ExecutorName, Workers, with_executor
 from langgraph_amc.cli.importing import import_logs
 from langgraph_amc.cli.iterate import iterate
+from langgraph_amc.cli.options import (
+    AppName,
+    AsJson,
+    Boundary,
+    Concurrency,
+    EffectsOf,
+    Limit,
+    NewStore,
+    Particles,
+    Quiet,
+    Resample,
+    RewardName,
+    Seeds,
+    Split,
+    Tasks,
+    check_writable,
+    read_effects,
+)
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, plan, read_budget
 from langgraph_amc.cli.progress import bar, plain_warning, stderr
 from langgraph_amc.cli.runs import prune, resume, runs, settle, show
 from langgraph_amc.cli.serve import serve_value
+from langgraph_amc.cli.train_value import train_value
 from langgraph_amc.cli.tune import tune
 from langgraph_amc.errors import ConfigurationError
 
 app = typer.Typer(help="Agentic Monte Carlo for LangGraph.", no_args_is_help=True, pretty_exceptions_enable=False)
 
-AppName = Annotated[str, typer.Argument(help="The app, as in langgraph.json: ./agent.py:graph", show_default=False)]
-Tasks = Annotated[str, typer.Option(help="tasks.jsonl, or file.py:name of a TaskSet or a function")]
-RewardName = Annotated[str, typer.Option(help="file.py:function of a finished run, or an evaluator")]
-Split = Annotated[str | None, typer.Option(help="Only the tasks of this split")]
-Limit = Annotated[int | None, typer.Option(help="Only the first so many tasks", min=1)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")]
-Concurrency = Annotated[int, typer.Option(help="Populations that run at a time", min=1)]
-Particles = Annotated[int, typer.Option("--particles", "-n", help="N, runs per task", min=1)]
-Seeds = Annotated[int, typer.Option(help="How many seeds: 0, 1, …", min=1)]
-EffectsOf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--effects",
-        metavar="NAME=POLICY",
-        help="What a tool does to the world: pure, stateful, commit or deny; *=pure for all others. Repeatable. "
-        "Tools without a policy run once per particle",
-        show_default=False,
-    ),
-]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="What `amc tune` wrote; other options count more")]
-Boundary = Annotated[str | None, typer.Option(help="auto, step, or the node before which particles are compared")]
 
 
 def _version(value: bool) -> None:
@@ -69,7 +68,7 @@ def collect(
     app_name: AppName,
     tasks: Tasks,
     reward: RewardName,
-    store: Annotated[str, typer.Option(help="SQLite file or SQLAlchemy URL")] = "trajectories.sqlite",
+    store: NewStore = "trajectories.sqlite",
     particles: Particles = 8,
     seeds: Seeds = 1,
     split: Split = None,
@@ -77,6 +76,8 @@ def collect(
     boundary: Boundary = None,
     effects: EffectsOf = None,
     concurrency: Concurrency = 8,
+    executor: ExecutorName = "local",
+    workers: Workers = 2,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
     max_calls: MaxCalls = None,
@@ -96,13 +97,15 @@ def collect(
 
     budget = read_budget(max_usd, max_tokens, max_calls, max_seconds, price)
     graph, taskset = _app(app_name), _tasks(tasks, split, limit)
-    settings = read_settings(graph, particles=particles, boundary=boundary, effects=read_effects(effects))
+    options: dict[str, Any] = {"particles": particles, "boundary": boundary, "effects": read_effects(effects)}
+    settings = read_settings(graph, **options)
     with TrajectoryStore(store) as opened:
         if (held := opened.counts().trajectories) and not quiet:
-            stderr.print(f"{store} holds {held} trajectories already: these are added to them")
+            stderr.print(f"{without_password(store)} holds {held} trajectories already: these are added to them")
     with TrajectoryStore(store) as opened, bar("collecting", quiet or as_json) as progress:
-        collected = asyncio.run(
-            run(
+
+        async def collecting(where: Any) -> Any:
+            return await run(
                 graph,
                 taskset,
                 load_reward(reward),
@@ -112,16 +115,18 @@ def collect(
                 concurrency=concurrency,
                 progress=progress,
                 budget=budget,
+                executor=where,
             )
-        )
+
+        collected = asyncio.run(with_executor(executor, workers, app_name, reward, options, settings, collecting))
     if as_json:
         from dataclasses import asdict
 
-        typer.echo(json.dumps({**asdict(collected), "store": store}))
+        typer.echo(json.dumps({**asdict(collected), "store": without_password(store)}))
         return
     mean = "unknown" if collected.mean_reward is None else f"{collected.mean_reward:.3f}"
     typer.echo(
-        f"{collected.runs} runs on {len(taskset)} tasks in {store}: {collected.finished} finished, "
+        f"{collected.runs} runs on {len(taskset)} tasks in {without_password(store)}: {collected.finished} finished, "
         f"{collected.failed} failed, {collected.unjudged} without a reward; mean reward {mean}"
     )
     if collected.first_missing:
@@ -130,30 +135,6 @@ def collect(
         typer.echo(f"first failure: {collected.first_failure}")
     if collected.exhausted:
         typer.echo(f"ended by the budget: {collected.exhausted}")
-
-
-@app.command("train-value")
-def train_value(
-    store: Annotated[str, typer.Argument(help="SQLite file or SQLAlchemy URL of collected trajectories")],
-    base: Annotated[str, typer.Option(help="Hugging Face path of the transformer to start from")],
-    out: Annotated[Path, typer.Option(help="Folder for the value model")] = Path("value"),
-    loss: Annotated[str, typer.Option(help="bce, mse, hl_gauss or two_hot")] = "bce",
-    epochs: Annotated[int, typer.Option(min=1)] = 3,
-    split: Split = None,
-    seed: int = 0,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Train the value function on everything in a store, failures included."""
-    from langgraph_amc.trajectories.store import TrajectoryStore
-
-    if "://" not in store and not Path(store).exists():
-        raise ConfigurationError(f"there is no store {store}: make one with amc collect … --store {store}")
-    with TrajectoryStore(store) as opened:
-        trajectories = list(opened.trajectories(split=split))
-    _writable(out)
-    report = _train(trajectories, base, out, quiet or as_json, loss=loss, epochs=epochs, seed=seed)
-    typer.echo(json.dumps(report.to_dict()) if as_json else report.to_text())
 
 
 @app.command()
@@ -169,10 +150,12 @@ def compare(
     config: ConfigFile = None,
     boundary: Boundary = None,
     effects: EffectsOf = None,
-    resample: Annotated[str | None, typer.Option(help="e.g. 'every(3)', 'at(4, 12)', 'ess_below(0.5)'")] = None,
+    resample: Resample = None,
     beta: Annotated[float | None, typer.Option(help="Temperature of the target, for 0/1 rewards")] = None,
     same_tokens: Annotated[bool, typer.Option(help="Also run best-of-N with as many tokens as AMC used")] = True,
     concurrency: Concurrency = 8,
+    executor: ExecutorName = "local",
+    workers: Workers = 2,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
     max_calls: MaxCalls = None,
@@ -197,16 +180,18 @@ def compare(
     given = {
         "particles": particles,
         "boundary": boundary,
-        "value": None if value is None else _value(value),
+        "value": value,
         "resample": resample,
         "beta": beta,
         "effects": read_effects(effects),
     }
-    settings = read_settings(graph, **read.arguments({k: v for k, v in given.items() if v is not None}))
+    options = read.arguments({k: v for k, v in given.items() if v is not None})
+    settings = read_settings(graph, **options | ({} if value is None else {"value": _value(value)}))
     read.check(settings)
     with bar("comparing", quiet or as_json) as progress:
-        comparison = asyncio.run(
-            run(
+
+        async def comparing(where: Any) -> Any:
+            return await run(
                 graph,
                 taskset,
                 load_reward(reward),
@@ -217,8 +202,10 @@ def compare(
                 label=Path(app_name.partition(":")[0]).stem,
                 progress=progress,
                 budget=budget,
+                executor=where,
             )
-        )
+
+        comparison = asyncio.run(with_executor(executor, workers, app_name, reward, options, settings, comparing))
     if as_json:
         typer.echo(json.dumps(comparison.to_json()))
     else:
@@ -240,7 +227,7 @@ def demo(
 
     if quick and full:
         raise ConfigurationError("give --quick or --full, not both")
-    _writable(out)
+    check_writable(out)
     scale = QUICK if quick else FULL if full else STANDARD
     result = run_demo(out, scale, seed=seed, bar=lambda title: bar(title, quiet or as_json))
     if as_json:
@@ -253,9 +240,11 @@ def demo(
     console.print(f"{result.seconds:.0f} seconds in all", style="dim")
 
 
+app.command("train-value")(train_value)
 app.command("import")(import_logs)
 app.command()(advise)
 app.command()(iterate)
+app.command()(evolve)
 app.command()(tune)
 app.command()(plan)
 app.command()(runs)
@@ -266,27 +255,10 @@ app.command()(settle)
 app.command()(prune)
 
 
-def read_effects(given: list[str] | None) -> dict[str, Any] | None:
-    """Policies by tool name from ``name=policy`` each, ``None`` for none; whether they are any is checked by `wrap`."""
-    policies: dict[str, Any] = {}
-    for text in given or ():
-        name, found, policy = (part.strip() for part in text.partition("="))
-        if not (name and found and policy):
-            raise ConfigurationError(f"--effects is NAME=POLICY, like send_mail=commit or '*=pure', got {text!r}")
-        if policies.setdefault(name, policy) != policy:
-            raise ConfigurationError(f"--effects gives {name} two policies, {policies[name]} and {policy}: give one")
-    return policies or None
-
-
 def _app(name: str) -> Any:
-    from langgraph_amc.tasks.loading import load_app
+    from langgraph_amc.evaluate.execution.work import load_served_app
 
-    loaded = load_app(name)
-    if "litellm" in sys.modules:  # the app uses it: its models may be ours (amc-local/<path>)
-        from langgraph_amc.policy.litellm_setup import load_litellm
-
-        load_litellm()
-    return loaded
+    return load_served_app(name)
 
 
 def _tasks(name: str, split: str | None, limit: int | None) -> Any:
@@ -301,29 +273,10 @@ def _tasks(name: str, split: str | None, limit: int | None) -> Any:
     return tasks if limit is None else tasks[:limit]
 
 
-def _writable(folder: Path) -> None:
-    """Fail before the work, not after it."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent):
-            pass
-    except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be written ({error.strerror}): give another --out") from error
-
-
 def _value(name: str) -> Any:
-    from langgraph_amc.tasks.loading import load_object
+    from langgraph_amc.evaluate.execution.work import load_value_by_name
 
-    return name if Path(name).is_dir() or ":" not in name or "://" in name else load_object(name)
-
-
-def _train(trajectories: Any, base: str, out: Path, quiet: bool, **options: Any) -> Any:
-    from langgraph_amc.value import train_value
-
-    with bar("training the value function", quiet) as progress:
-        return train_value(
-            trajectories, base, out=out, progress=lambda p: progress(min(p.step, p.steps), p.steps), **options
-        )
+    return load_value_by_name(name)
 
 
 __all__ = ["app", "stderr"]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from langgraph_amc.checks import without_password
+from langgraph_amc.cli.options import AsJson, NewStore
 from langgraph_amc.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,11 +26,11 @@ def import_logs(
         str | None, typer.Option(help="file.py:function that makes a score or label a reward")
     ] = None,
     rewards: Annotated[Path | None, typer.Option(help="JSON object of rewards by trace, thread or session id")] = None,
-    store: Annotated[str, typer.Option(help="SQLite file or SQLAlchemy URL")] = "trajectories.sqlite",
+    store: NewStore = "trajectories.sqlite",
     split: Annotated[str | None, typer.Option(help="Split of the imported tasks")] = None,
     system: Annotated[str, typer.Option(help="System prompts that only model calls show: auto, keep or drop")] = "auto",
     max_tool_chars: Annotated[int | None, typer.Option(help="As in the app's Transcript", min=1)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Import traces of an app that ran without this library: every invocation becomes a trajectory.
 
@@ -50,7 +52,7 @@ def import_logs(
     }
     with TrajectoryStore(store) as opened:
         report = run(opened, files, **options)
-    typer.echo(json.dumps({**report.to_json(), "store": store}) if as_json else report.to_text())
+    typer.echo(json.dumps({**report.to_json(), "store": without_password(store)}) if as_json else report.to_text())
 
 
 def _rewards(path: Path) -> dict[str, float]:

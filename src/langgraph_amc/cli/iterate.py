@@ -9,6 +9,23 @@ from typing import Annotated
 
 import typer
 
+from langgraph_amc.cli.options import (
+    AppName,
+    AsJson,
+    Base,
+    Boundary,
+    Concurrency,
+    EffectsOf,
+    Epochs,
+    LossName,
+    Particles,
+    Quiet,
+    Resample,
+    RewardName,
+    Seed,
+    Tasks,
+    read_effects,
+)
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
 from langgraph_amc.cli.progress import bar
 from langgraph_amc.errors import ConfigurationError
@@ -17,48 +34,40 @@ _HELD_OUT = 0.3
 
 
 def iterate(
-    app_name: Annotated[
-        str, typer.Argument(help="The app, as in langgraph.json: ./agent.py:graph", show_default=False)
-    ],
-    tasks: Annotated[str, typer.Option(help="tasks.jsonl, or file.py:name of a TaskSet or a function")],
-    reward: Annotated[str, typer.Option(help="file.py:function of a finished run, or an evaluator")],
-    base: Annotated[str, typer.Option(help="Hugging Face path of the transformer to start from")],
+    app_name: AppName,
+    tasks: Tasks,
+    reward: RewardName,
+    base: Base,
     out: Annotated[Path, typer.Option(help="Folder for the trajectories and each round's value model")] = Path(
         "iterated"
     ),
     rounds: Annotated[int, typer.Option(help="The most rounds", min=1)] = 3,
-    particles: Annotated[int, typer.Option("--particles", "-n", help="N, runs per task", min=1)] = 8,
+    particles: Particles = 8,
     seeds: Annotated[int, typer.Option(help="Runs of each task as N particles, per round", min=1)] = 1,
     split: Annotated[str | None, typer.Option(help="Collect on the tasks of this split")] = None,
     held_out: Annotated[
         str | None, typer.Option(help="Measure on the tasks of this split; without splits a third is held out")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many tasks of each split", min=1)] = None,
-    boundary: Annotated[
-        str | None, typer.Option(help="auto, step, or the node before which particles are compared")
-    ] = None,
-    effects: Annotated[
-        list[str] | None,
-        typer.Option("--effects", metavar="NAME=POLICY", help="What a tool does to the world. Repeatable"),
-    ] = None,
-    resample: Annotated[str | None, typer.Option(help="e.g. 'every(3)', 'at(4, 12)', 'ess_below(0.5)'")] = None,
-    loss: Annotated[str, typer.Option(help="bce, mse, hl_gauss or two_hot")] = "bce",
-    epochs: Annotated[int, typer.Option(min=1)] = 3,
-    seed: int = 0,
-    concurrency: Annotated[int, typer.Option(help="Populations that run at a time", min=1)] = 8,
+    boundary: Boundary = None,
+    effects: EffectsOf = None,
+    resample: Resample = None,
+    loss: LossName = "bce",
+    epochs: Epochs = 3,
+    seed: Seed = 0,
+    concurrency: Concurrency = 8,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
     max_calls: MaxCalls = None,
     max_seconds: MaxSeconds = None,
     price: PriceOf = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Collect, train, measure, and again with the better value function, until a round no longer helps.
 
     Each run really runs: a tool without a policy acts once per particle, so give --effects for those that write.
     """
-    from langgraph_amc.cli.app import read_effects
     from langgraph_amc.evaluate.iterate import iterate as run
     from langgraph_amc.tasks.loading import load_app, load_reward, load_tasks
 

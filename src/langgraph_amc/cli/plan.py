@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from langgraph_amc.checks import without_password
+from langgraph_amc.cli.options import AppName, AsJson, Particles, check_stored
 from langgraph_amc.errors import ConfigurationError
 
 MaxUsd = Annotated[float | None, typer.Option(help="Stop before more US dollars are spent")]
@@ -33,10 +34,8 @@ def read_budget(
 
 
 def plan(
-    app_name: Annotated[
-        str, typer.Argument(help="The app, as in langgraph.json: ./agent.py:graph", show_default=False)
-    ],
-    particles: Annotated[int, typer.Option("--particles", "-n", help="N, runs per task", min=1)] = 8,
+    app_name: AppName,
+    particles: Particles = 8,
     tasks: Annotated[str | None, typer.Option(help="tasks.jsonl, or file.py:name; else one task")] = None,
     store: Annotated[str | None, typer.Option(help="Trajectories of past runs, to estimate from")] = None,
     model: Annotated[str | None, typer.Option(help="LiteLLM's name of the model, for its price")] = None,
@@ -44,7 +43,7 @@ def plan(
     output_tokens: Annotated[int, typer.Option(help="Without past runs: tokens per answer", min=1)] = 300,
     max_usd: Annotated[float | None, typer.Option(help="A cap: say how many particles fit")] = None,
     price: PriceOf = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Estimate runs, calls, tokens and dollars of one task and of all, before anything is spent."""
     from langgraph_amc.evaluate.plan import HIGH, LOW, assumed, from_store
@@ -57,17 +56,16 @@ def plan(
     taskset = None if tasks is None else load_tasks(tasks)
     own = _price(price)
     named, model = model, model or ("this model" if own is not None else None)
-    past = None
+    past, place = None, without_password(store or "")
     if store is not None:
-        if "://" not in store and not Path(store).exists():
-            raise ConfigurationError(f"there is no store {store}: make one with amc collect … --store {store}")
+        check_stored(store)
         with TrajectoryStore(store) as opened:
             past = from_store(opened, model, own)
     if past is not None:
-        source = f"past runs in {store}, from their {LOW:.0%} to their {HIGH:.0%} quantile"
+        source = f"past runs in {place}, from their {LOW:.0%} to their {HIGH:.0%} quantile"
     else:
         source = f"assumed, {calls} calls per run with {output_tokens} output tokens each"
-        source += "" if store is None else f"; {store} holds too few runs that say what they took"
+        source += "" if store is None else f"; {place} holds too few runs that say what they took"
     runs = past or assumed(_range(calls), output_tokens, taskset, model, own)
     count = 1 if taskset is None else len(taskset)
     try:

@@ -1,14 +1,30 @@
-"""Progress on a terminal and nothing where there is none; warnings as one line each."""
+"""Progress on a terminal and nothing where there is none; warnings as one line each; tables that are not cut."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+UNCUT = 1000
+"""Characters that no table is wide."""
+
+if TYPE_CHECKING:
+    from langgraph_amc.evaluate.evolving.run import Standing
 
 stderr = Console(stderr=True)
+
+
+def print_whole(table: Table) -> None:
+    """Print a table at least as wide as its columns need, so that nothing in it is cut."""
+    console = Console()
+    needed = Measurement.get(console, console.options.update(max_width=UNCUT), table)
+    Console(width=max(console.width, needed.minimum if console.is_terminal else needed.maximum)).print(table)
 
 
 def plain_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -32,3 +48,37 @@ def bar(title: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]
         yield update
     if not quiet and not stderr.is_terminal:
         stderr.print(f"{title}: done")
+
+
+@contextmanager
+def standing(quiet: bool = False) -> Iterator[Callable[[Standing], None]]:
+    """A line that says where a run of evolution stands; without a terminal, one line per generation."""
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TextColumn("{task.fields[where]}"))
+    shown = -1
+    with Progress(*columns, console=stderr, disable=quiet or not stderr.is_terminal) as progress:
+        task = progress.add_task("starting", total=None, where="")
+
+        def update(at: Standing) -> None:
+            nonlocal shown
+            progress.update(task, description=at.doing, completed=at.done, total=at.total, where=_where(at))
+            number = -1 if at.generation is None else at.generation.number
+            if number > shown and not quiet and not stderr.is_terminal:
+                stderr.print(f"generation {number + 1}/{at.generations}: {_where(at)}", highlight=False, soft_wrap=True)
+            shown = max(shown, number)
+
+        yield update
+
+
+def _where(at: Standing) -> str:
+    """The last generation and validation, what was used, and how long it may still take."""
+    parts = []
+    if (g := at.generation) is not None:
+        noise = "-" if g.signal_to_noise is None else f"{g.signal_to_noise:.2f}"
+        parts += [f"reward {g.reward} best {g.best:.3f}", f"sigma {g.sigma:.2g}", f"signal/noise {noise}"]
+    if at.validation is not None:
+        parts.append(f"validation {at.validation.reward.mean:.3f}")
+    parts.append(f"{at.tokens:,} tokens")
+    if at.seconds_left is not None:
+        minutes, seconds = divmod(round(at.seconds_left), 60)
+        parts.append(f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d} left")
+    return " · ".join(parts)

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from langgraph_amc.checks import without_password
 from langgraph_amc.cli.progress import stderr
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.value.connection import TOKEN_VARIABLE, is_loopback
+from langgraph_amc.value.serving.connection import TOKEN_VARIABLE, is_loopback
 
 
 def serve_value(
@@ -27,7 +28,7 @@ def serve_value(
     max_body_mb: Annotated[int, typer.Option(help="Largest request in megabytes", min=1)] = 32,
 ) -> None:
     """Serve a value function over HTTP, for wrap(value="http://127.0.0.1:8750"); Ctrl-C or SIGTERM ends it."""
-    from langgraph_amc.value.serving import ServerLimits, ValueServer, serve
+    from langgraph_amc.value.serving.server import ServerLimits, ValueServer, serve
 
     limits = ServerLimits(batch=batch, waiting=16 * batch, window=window_ms / 1000, body=max_body_mb << 20)
     token = os.environ.get(token_env) or None
@@ -49,11 +50,12 @@ def serve_value(
 
 def _served(name: str) -> Any:
     from langgraph_amc.tasks.loading import load_object
-    from langgraph_amc.value.serving import Served, digest
+    from langgraph_amc.value.serving.server import Served, digest
 
-    if Path(name).is_dir() or ":" not in name:
+    if "://" not in name and (Path(name).is_dir() or ":" not in name):
         return Served.of(name)
     if "://" in name:
-        raise ConfigurationError(f"{name} is an address: serve what runs there, or a folder or file.py:object here")
+        address = without_password(name)
+        raise ConfigurationError(f"{address} is an address: serve what runs there, or a folder or file.py:object here")
     file = Path(name.rpartition(":")[0])
     return Served.of(load_object(name), digest(file) if file.is_file() else None)

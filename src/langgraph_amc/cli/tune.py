@@ -11,7 +11,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from langgraph_amc.cli.progress import bar, stderr
+from langgraph_amc.checks import without_password
+from langgraph_amc.cli.options import AsJson, Quiet, Seed, check_stored
+from langgraph_amc.cli.progress import bar, print_whole, stderr
 from langgraph_amc.errors import ConfigurationError
 
 SHOWN = 12
@@ -32,10 +34,10 @@ def tune(
         bool, typer.Option("--observable", help="The reward of a finished run can be observed when serving")
     ] = False,
     replicates: Annotated[int, typer.Option(help="Simulated populations per task and setting", min=1)] = 8,
-    seed: int = 0,
+    seed: Seed = 0,
     all_rows: Annotated[bool, typer.Option("--all", help="Print every setting")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Choose schedule, sharpness, N and selection from collected runs, by simulation; nothing is spent.
 
@@ -47,8 +49,7 @@ def tune(
     from langgraph_amc.trajectories.store import TrajectoryStore
     from langgraph_amc.value.callables import as_value
 
-    if "://" not in store and not Path(store).exists():
-        raise ConfigurationError(f"there is no store {store}: make one with amc collect … --store {store}")
+    check_stored(store)
     counts = _counts(n)
     if out.is_dir():
         raise ConfigurationError(f"--out {out} is a folder: name a file, such as {out / 'amc.json'}")
@@ -58,7 +59,9 @@ def tune(
         splits = {task["split"] for task in opened.tasks()}
     if not trajectories and split is not None:
         known = ", ".join(sorted(str(name) for name in splits)) or "none"
-        raise ConfigurationError(f"no run in {store} is of a task of the split {split!r}; the splits are {known}")
+        raise ConfigurationError(
+            f"no run in {without_password(store)} is of a task of the split {split!r}; the splits are {known}"
+        )
     if split is None and "train" in splits:
         stderr.print(
             "amc: warning: the store has tasks of the split 'train': where V learned from them it looks better than it "
@@ -78,7 +81,7 @@ def tune(
         typer.echo(json.dumps({**tuning.to_json(), "config": str(out)}))
         return
     console = Console()
-    console.print(tuning_table(tuning, all_rows=all_rows))
+    print_whole(tuning_table(tuning, all_rows=all_rows))
     for note in (*tuning.notes, *(f"{count} {reason} left out" for reason, count in logged.left_out)):
         console.print(f"note: {note}", style="yellow", highlight=False)
     console.print(f"chosen: {tuning.chosen}", style="bold", highlight=False)
@@ -90,23 +93,27 @@ def tune(
 def tuning_table(tuning: Any, *, all_rows: bool = False) -> Table:
     """Predicted reward and cost: of those settings that nothing cheaper beats, and of the named ones."""
     title = f"predicted from {tuning.runs} runs on {tuning.tasks} tasks; one run earns {tuning.single}"
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold")
-    table.add_column("setting")
-    table.add_column("reward, 95 %", no_wrap=True)
-    table.add_column("− defaults", no_wrap=True)
-    table.add_column(tuning.unit, justify="right", no_wrap=True)
-    table.add_column("resampled", justify="right", no_wrap=True)
     names = {tuning.default: "default", tuning.best: "best", tuning.picked: "1 SE"}
-    for row in tuning.rows if all_rows else frontier(tuning):
-        mark = f" ({names[row.setting]})" if row.setting in names else ""
-        table.add_row(
-            f"{row.setting}{mark}",
-            str(row.reward),
-            f"{row.gain.mean:+.3f} [{row.gain.low:+.3f}, {row.gain.high:+.3f}]",
+    shown = tuning.rows if all_rows else frontier(tuning)
+    figures = [
+        (
+            f"{row.reward.mean:.3f}\n[{row.reward.low:.3f}, {row.reward.high:.3f}]",
+            f"{row.gain.mean:+.3f}\n[{row.gain.low:+.3f}, {row.gain.high:+.3f}]",
             f"{row.spent:,.0f}",
             f"{row.resamplings:.1f}",
-            style="bold" if row.setting == tuning.chosen else None,
         )
+        for row in shown
+    ]
+    table = Table(
+        title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left", title_style="bold"
+    )
+    table.add_column("setting", min_width=20)
+    for column, name in enumerate(("reward, 95 %", "− defaults", tuning.unit, "resampled")):
+        lines = [name, *(line for row in figures for line in row[column].split("\n"))]
+        table.add_column(name, justify="left" if column < 2 else "right", min_width=max(map(len, lines)))
+    for row, cells in zip(shown, figures, strict=True):
+        mark = f" ({names[row.setting]})" if row.setting in names else ""
+        table.add_row(f"{row.setting}{mark}", *cells, style="bold" if row.setting == tuning.chosen else None)
     return table
 
 

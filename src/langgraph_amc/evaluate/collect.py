@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from langgraph_amc.errors import AMCError, ConfigurationError
-from langgraph_amc.evaluate.runner import Job, Progress, paid, run_jobs
+from langgraph_amc.evaluate.execution.executor import Executor, LocalExecutor
+from langgraph_amc.evaluate.runner import Job, Progress, paid
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.tasks.rewards import RewardFunction
@@ -47,11 +48,13 @@ async def collect(
     concurrency: int = 8,
     progress: Progress | None = None,
     budget: Budget | None = None,
+    executor: Executor | None = None,
 ) -> Collected:
     """Run every task as ``settings.particles`` particles per seed and store each trajectory as it ends.
 
     A run whose reward is missing is stored without an outcome; a failed one with its error. One that the budget,
-    which all share, did not let end is not stored: it says nothing about the app.
+    which all share, did not let end is not stored: it says nothing about the app. ``executor`` says where the runs
+    take place, by default in this process.
 
     Raises ConfigurationError for no tasks, and NothingCollectedError where every run failed or none was judged.
     """
@@ -64,7 +67,9 @@ async def collect(
     failures: list[str] = []
     jobs = [Job(task, seed, settings) for seed in seeds for task in tasks]
     with nullcontext() if budget is None else budget.open() as account:
-        async for outcome in run_jobs(app, jobs, reward, concurrency=concurrency, progress=progress):
+        async for outcome in (executor or LocalExecutor(app, reward)).run(
+            jobs, concurrency=concurrency, progress=progress
+        ):
             trajectories = [t for t in outcome.trajectories if paid(t)]
             store.add(trajectories, task=asdict(outcome.job.task), run_metadata={"seed": outcome.job.seed})
             runs += len(trajectories)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from langgraph_amc.errors import AMCError, ConfigurationError
-from langgraph_amc.evaluate.runner import Job, NoRewardError, Outcome, Progress, paid, run_jobs, run_seed
+from langgraph_amc.evaluate.execution.executor import Executor, LocalExecutor
+from langgraph_amc.evaluate.runner import Job, NoRewardError, Outcome, Progress, paid, run_seed
 from langgraph_amc.evaluate.statistics import Estimate, Scores, estimate, paired
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.runtime.settings import Settings
@@ -115,6 +116,7 @@ async def compare(
     label: str = "",
     progress: Progress | None = None,
     budget: Budget | None = None,
+    executor: Executor | None = None,
 ) -> Comparison:
     """Run the three methods and a best-of-N arm with AMC's tokens.
 
@@ -124,6 +126,7 @@ async def compare(
     seeds: each task is run once per seed and arm.
     concurrency: populations at a time.
     budget: for everything together.
+    executor: where the runs take place; by default in this process.
 
     Raises
     ------
@@ -131,9 +134,10 @@ async def compare(
     ConfigurationError: nothing to compare with these settings.
     NoRewardError: not one run could be judged.
     """
+    where = executor or LocalExecutor(app, reward)
     with nullcontext() if budget is None else budget.open() as account:
         try:
-            return await _compare(app, tasks, reward, settings, seeds, concurrency, same_tokens, label, progress)
+            return await _compare(where, tasks, settings, seeds, concurrency, same_tokens, label, progress)
         except _BudgetEndedError as ended:
             raise IncompleteError(
                 f"the budget ended the comparison ({account.exhausted if account else ended}): raise it, or compare on "
@@ -150,9 +154,8 @@ class _BudgetEndedError(Exception):
 
 
 async def _compare(
-    app: Any,
+    executor: Executor,
     tasks: TaskSet,
-    reward: RewardFunction,
     settings: Settings,
     seeds: Sequence[int],
     concurrency: int,
@@ -182,7 +185,7 @@ async def _compare(
         base = done
         report = None if progress is None else (lambda k, _: progress(base + k, max(total, base + k)))
         outcomes = []
-        async with aclosing(run_jobs(app, jobs, reward, concurrency=concurrency, progress=report)) as ended:
+        async with aclosing(executor.run(jobs, concurrency=concurrency, progress=report)) as ended:
             async for outcome in ended:
                 if not all(map(paid, outcome.trajectories)):
                     raise _BudgetEndedError(outcome.result.warnings)

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from langgraph_amc.evaluate.compare import AMC, BEST_OF_N, SAME_TOKENS, Comparison
+from langgraph_amc.evaluate.compare import AMC, BEST_OF_N, SAME_TOKENS, SINGLE, ArmResult, Comparison
 from langgraph_amc.evaluate.statistics import Estimate
 
 
@@ -18,7 +18,9 @@ def comparison_table(comparisons: Sequence[Comparison]) -> RenderableType:
     notes = Text(
         "observable: the world says which run succeeded and the best is taken (an oracle where it does not)\n"
         "not observable: the answer is the one the value function prefers, for best-of-N too\n"
-        "one run: mean over the N independent runs of best-of-N; runs counts pruned particles too",
+        "one run: mean over the N independent runs of best-of-N; runs counts pruned particles too\n"
+        "s: seconds for all tasks, which run side by side, divided by their number, not how long an answer takes;"
+        " ~ is not measured but best-of-N's, in proportion to the runs",
         style="dim",
     )
     parts: list[RenderableType] = []
@@ -45,9 +47,15 @@ def _table(c: Comparison) -> Table:
             str(arm.selected),
             f"{arm.runs:.1f}",
             f"{arm.tokens:,.0f}",
-            f"{arm.seconds:.2f}",
+            _seconds(arm),
         )
     return table
+
+
+def _seconds(arm: ArmResult) -> str:
+    if arm.name in (SINGLE, SAME_TOKENS):
+        return f"~{arm.seconds:.1f}" if arm.seconds < 10 else f"~{arm.seconds:.0f}"
+    return f"{arm.seconds:.2f}" if arm.seconds < 10 else f"{arm.seconds:.1f}"
 
 
 def _differences(c: Comparison) -> list[Text]:

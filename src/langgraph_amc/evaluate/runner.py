@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from langgraph_amc.context import RolloutNoise, current_member, rollout_noise
 from langgraph_amc.errors import AMCError
 from langgraph_amc.policy.budget import BudgetExceededError
 from langgraph_amc.runtime.engine import AsyncEngine
@@ -31,11 +32,19 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One task under one seed, to be run as ``settings.particles`` particles."""
+    """One task under one seed, to be run as ``settings.particles`` particles.
+
+    Attributes
+    ----------
+    member: whose weights answer, where the app's model is a population (`evolution`); ``None`` is the model as it is.
+    noise: key of the random numbers that the app's local model samples with, shared by members (`context`).
+    """
 
     task: Task
     seed: int
     settings: Settings
+    member: Hashable | None = None
+    noise: tuple[Hashable, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,7 @@ async def run_jobs(
 
     async def run(job: Job) -> Outcome:
         async with gate:
-            return await _run(app, job, reward)
+            return await run_job(app, job, reward)
 
     tasks = [asyncio.create_task(run(job)) for job in todo]
     try:
@@ -112,7 +121,10 @@ async def run_jobs(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _run(app: Any, job: Job, reward: RewardFunction) -> Outcome:
+async def run_job(app: Any, job: Job, reward: RewardFunction) -> Outcome:
+    """Run one job in a task of its own, with an app `without_saver`."""
+    current_member.set(job.member)
+    rollout_noise.set(None if job.noise is None else RolloutNoise(job.noise))
     record: list[AMCResult] = []
     settings = replace(job.settings, seed=run_seed(job.seed, job.task))
     config = call_config(app, {"configurable": {TASK_KEY: job.task}})

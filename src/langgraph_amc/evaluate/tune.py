@@ -20,8 +20,7 @@ from langgraph_amc.evaluate.logged import Floats, LoggedRuns, Progress
 from langgraph_amc.evaluate.simulate import Arm, Simulated, Simulator
 from langgraph_amc.evaluate.statistics import Estimate
 from langgraph_amc.runtime.config import RunConfig
-from langgraph_amc.runtime.settings import SELECTORS
-from langgraph_amc.smc import Schedule, ess_below, ess_target, every, never
+from langgraph_amc.smc import SELECTORS, Schedule, ess_below, ess_target, every, never
 from langgraph_amc.smc.tempering import EssTarget
 from langgraph_amc.value.metrics import bootstrap_interval
 

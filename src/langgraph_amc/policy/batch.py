@@ -8,47 +8,34 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from langgraph_amc.policy.forward import Decoder
-from langgraph_amc.policy.generation import EngineError, FinishReason, Generation, Job, Row
+from langgraph_amc.policy.generation import (
+    EngineError,
+    EngineStats,
+    FinishReason,
+    Generation,
+    Job,
+    Limits,
+    Row,
+    VariantsEndedError,
+)
 from langgraph_amc.policy.kv import KVPool
 from langgraph_amc.policy.prefix import BLOCK, PrefixStore
 from langgraph_amc.policy.sampling import Sampler, stream
 from langgraph_amc.policy.text import TextCodec
+from langgraph_amc.policy.variants import Variants
 
 _WORTH_WAITING = 16
 """Tokens of a shared prefix for which a request waits one round, and for which a prompt is stored early."""
 _BROKEN = -1
 """Version of a row whose cache must not be stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Running totals of one engine, in tokens, rows and forward passes."""
-
-    samples: int = 0
-    prompt_tokens: int = 0
-    prefilled_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
-    prefills: int = 0
-    decode_steps: int = 0
-    largest_batch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of a batch: rows, bytes of the running rows' cache, padded tokens of one prefill pass."""
-
-    rows: int
-    running_bytes: int
-    prefill_tokens: int
 
 
 class Batch:
@@ -57,6 +44,7 @@ class Batch:
     def __init__(self, decoder: Decoder, store: PrefixStore, codec: TextCodec, limits: Limits) -> None:
         self.waiting: deque[tuple[Job, int]] = deque()
         self.stats = EngineStats()
+        self.variants: Variants | None = None
         self._decoder = decoder
         self._pool: KVPool = decoder.pool
         self._store = store
@@ -66,6 +54,7 @@ class Batch:
         self._joining: list[Row] = []
         self._sampler: Sampler | None = None
         self._version = 0
+        self._last: Hashable | None = None
 
     @property
     def busy(self) -> bool:
@@ -76,6 +65,17 @@ class Batch:
         """Forget every stored prefix; rows that are running finish but are not stored."""
         self._version += 1
         self._store.clear()
+
+    def end_variants(self) -> None:
+        """Fail whoever waits for something else than the model as it is, and forget its prefixes."""
+        for row in self._rows:
+            if row.variant is not None:
+                row.version = _BROKEN
+                fail(row.job, VariantsEndedError())
+        for job, _ in self.waiting:
+            if job.request.variant is not None:
+                fail(job, VariantsEndedError())
+        self._store.forget_variants()
 
     def turn(self) -> None:
         """Let rows in, then advance everybody by one token."""
@@ -97,7 +97,7 @@ class Batch:
         self._sampler = None
         self._store.clear()
         for job in jobs:
-            _fail(job, error)
+            fail(job, error)
 
     def _admit(self) -> list[Row]:
         """Take what fits and need not wait for a prefix that is just being computed."""
@@ -107,15 +107,19 @@ class Batch:
         left: deque[tuple[Job, int]] = deque()
         coming: set[int] = set()
         length = max((row.need for row in self._rows), default=0)
+        in_turn = self.variants is not None and not self.variants.mixes
+        if in_turn:
+            self._last = self._whose_turn()
         for job, sample in self.waiting:
             need = max(length, len(job.prompt) + job.max_new)
             if job.dead:
                 continue
-            if not self._fits(len(self._rows) + len(admitted), need):
+            others_turn = in_turn and job.request.variant != self._last
+            if others_turn or not self._fits(len(self._rows) + len(admitted), need):
                 left.append((job, sample))
                 continue
             # The last token is always computed: its logits are what sampling starts from.
-            source, known = self._store.match(job.prompt, job.keys)
+            source, known = self._store.match(job.prompt, job.keys, job.request.variant)
             known = min(known, len(job.prompt) - 1)
             ahead = max((i + 1 for i, key in enumerate(job.keys) if key in coming), default=0) * BLOCK
             if ahead - known >= _WORTH_WAITING:
@@ -128,6 +132,13 @@ class Batch:
             admitted.append(row)
         self.waiting = left
         return admitted
+
+    def _whose_turn(self) -> Hashable | None:
+        """The variant to serve where only one can be: the one that runs, else the last one while it is asked for."""
+        if self._rows:
+            return self._rows[0].variant
+        asked = [job.request.variant for job, _ in self.waiting if not job.dead]
+        return self._last if self._last in asked or not asked else asked[0]
 
     def _fits(self, running: int, need: int) -> bool:
         """Whether one more row fits, where the longest may come to use ``need`` positions."""
@@ -155,6 +166,7 @@ class Batch:
             for slot, row in enumerate(group, first):
                 if row.cached:
                     self._pool.load(slot, row.source.data, row.cached)
+            self._use(group)
             logits = self._decoder.prefill(
                 first,
                 [row.ids[row.cached :] for row in group],
@@ -163,12 +175,13 @@ class Batch:
             )
         except Exception as error:
             for row in group:
-                _fail(row.job, wrap_error(error))
+                fail(row.job, wrap_error(error))
             return
         s = self.stats
         self.stats = replace(
             s,
             samples=s.samples + len(group),
+            variant_samples=s.variant_samples + sum(row.variant is not None for row in group),
             prompt_tokens=s.prompt_tokens + sum(len(row.ids) for row in group),
             prefilled_tokens=s.prefilled_tokens + sum(counts),
             reused_tokens=s.reused_tokens + sum(row.cached for row in group),
@@ -186,10 +199,11 @@ class Batch:
         rows = self._rows
         try:
             self._pool.reserve(len(rows), max(row.cached for row in rows) + 1)
+            self._use(rows)
             logits = self._decoder.decode([row.ids[-1] for row in rows], [row.cached for row in rows])
         except Exception as error:
             for row in rows:
-                _fail(row.job, wrap_error(error))
+                fail(row.job, wrap_error(error))
             self._drop(list(rows))
             return
         for row in rows:
@@ -197,6 +211,10 @@ class Batch:
         s = self.stats
         self.stats = replace(s, decode_steps=s.decode_steps + 1, largest_batch=max(s.largest_batch, len(rows)))
         self._advance(range(len(rows)), logits)
+
+    def _use(self, rows: Sequence[Row]) -> None:
+        if self.variants is not None:
+            self.variants.use([row.variant for row in rows])
 
     def _advance(self, slots: range, logits: torch.Tensor) -> None:
         """Sample one token for each of these rows and retire those that are done."""
@@ -216,9 +234,9 @@ class Batch:
         done: list[Row] = []
         for row, token, good in zip(rows, tokens, finite.tolist(), strict=True):
             if not good:
-                _fail(row.job, EngineError("the model returned NaN or infinite logits: check its weights"))
+                fail(row.job, EngineError("the model returned NaN or infinite logits: check its weights"))
                 self._pool.clear(self._rows.index(row))
-                self._store.clear()
+                self._store.forget(row.variant)
                 row.version = _BROKEN
                 done.append(row)
                 continue
@@ -262,7 +280,7 @@ class Batch:
             return
         data = self._pool.snapshot(slot, row.cached)
         nbytes = row.cached * self._pool.shape.token_bytes
-        row.source = self._store.insert(row.ids[: row.cached], data, nbytes, replaces=row.source)
+        row.source = self._store.insert(row.ids[: row.cached], data, nbytes, replaces=row.source, variant=row.variant)
 
     def _drop(self, rows: list[Row]) -> None:
         """Take rows out; the last rows move into the gaps, so that the batch stays contiguous."""
@@ -288,6 +306,6 @@ def _deliver(job: Job) -> None:
             job.future.set_result([job.results[i] for i in range(job.request.n)])
 
 
-def _fail(job: Job, error: Exception) -> None:
+def fail(job: Job, error: Exception) -> None:
     with suppress(InvalidStateError):  # done already: cancelled, or a sibling sample failed first
         job.future.set_exception(error)

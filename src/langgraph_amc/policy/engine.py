@@ -3,7 +3,8 @@
 Continuous batching over a ragged cache (`kv`): each decode step advances every running row by one token,
 rows join and leave between steps. A row starts from the longest prefix that any earlier row left in the
 prefix store (`prefix`), so a clone inherits its parent's keys and values; requests that arrive together and
-share a prefix wait one round for the first of them to compute it.
+share a prefix wait one round for the first of them to compute it. Perturbed variants of the model are served in
+the same batch (`serving`, `variants`).
 """
 
 from __future__ import annotations
@@ -21,20 +22,24 @@ from typing import Any
 import torch
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.policy.batch import Batch, EngineStats, Limits, wrap_error
+from langgraph_amc.policy.batch import Batch, fail, wrap_error
 from langgraph_amc.policy.forward import Decoder, pick_device
 from langgraph_amc.policy.generation import (
     ContextOverflowError,
     EngineClosedError,
+    EngineStats,
     Generation,
     GenerationRequest,
     Job,
+    Limits,
     OnText,
+    VariantsEndedError,
     fresh_seed,
 )
 from langgraph_amc.policy.kv import KVPool, probe
 from langgraph_amc.policy.prefix import PrefixStore, block_keys
 from langgraph_amc.policy.text import TextCodec
+from langgraph_amc.policy.variants import Variants
 
 
 class BatchEngine:
@@ -119,7 +124,7 @@ class BatchEngine:
         Raises
         ------
         ContextOverflowError: the prompt fills the model's context.
-        ConfigurationError: no chat template, or token ids outside the vocabulary.
+        ConfigurationError: no chat template, token ids outside the vocabulary, or a variant that is not served.
         EngineClosedError: the engine has been closed.
         """
         if request.messages is not None:
@@ -137,7 +142,7 @@ class BatchEngine:
         job = Job(
             request=request,
             prompt=ids,
-            keys=block_keys(ids),
+            keys=block_keys(ids, request.variant),
             max_new=min(request.max_tokens or room, room),
             seed=fresh_seed() if request.seed is None else request.seed,
             future=Future(),
@@ -148,6 +153,7 @@ class BatchEngine:
         with self._wake:
             if self._closed:
                 raise EngineClosedError
+            self._check_served(request)
             self._inbox.extend((job, sample) for sample in range(request.n))
             self._wake.notify_all()
         return job.future
@@ -163,13 +169,68 @@ class BatchEngine:
     @contextmanager
     def paused(self) -> Iterator[Any]:
         """Hold the engine between two steps while the model's weights are changed; yields the model."""
+        with self._held():
+            try:
+                yield self.model
+            finally:
+                self.on_weights_changed()
+
+    @contextmanager
+    def serving(self, variants: Variants) -> Iterator[None]:
+        """Answer requests that name a variant, in one batch with those that do not, as far as the variants mix.
+
+        Requests for variants that are unfinished at the end fail with `VariantsEndedError`; their prefixes are
+        forgotten, and the model is as before. The weights are not to be changed meanwhile.
+
+        Raises
+        ------
+        ConfigurationError: the engine is serving variants already, or the model is not one for these.
+        EngineClosedError: the engine has been closed.
+        """
+        with self._held():
+            if self._closed:
+                raise EngineClosedError
+            if self._batch.variants is not None:
+                raise ConfigurationError("the engine serves variants already: one generation at a time")
+            variants.attach(self.model)
+            self._batch.variants = variants
+        try:
+            yield
+        finally:
+            with self._held():
+                with self._wake:  # from here on, no request can name a variant
+                    self._batch.variants = None
+                    late = [job for job, _ in self._inbox if job.request.variant is not None]
+                try:
+                    for job in late:
+                        fail(job, VariantsEndedError())
+                    self._batch.end_variants()
+                finally:
+                    variants.detach(self.model)
+
+    @property
+    def serves_variants(self) -> bool:
+        """Whether requests may name a variant."""
+        return self._batch.variants is not None
+
+    def _check_served(self, request: GenerationRequest) -> None:
+        variants = self._batch.variants
+        if request.variant is None or (variants is not None and request.variant in variants.names):
+            return
+        served = "none" if variants is None else f"{len(variants.names)} others"
+        raise ConfigurationError(f"the engine does not serve {request.variant} but {served}: see BatchEngine.serving")
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Keep the worker from touching the batch and the model, between two steps or after its last."""
         with self._wake:
             self._pauses += 1
-            self._wake.wait_for(lambda: self._resting or self._closed)
+            self._wake.wait_for(lambda: self._resting)
+        if self._closed:
+            self._worker.join()
         try:
-            yield self.model
+            yield
         finally:
-            self.on_weights_changed()
             with self._wake:
                 self._pauses -= 1
                 self._wake.notify_all()

@@ -31,6 +31,14 @@ def get_engine(path: str | Path, *, device: str | None = None, **options: Any) -
         return engine
 
 
+def put_engine(path: str | Path, engine: BatchEngine, *, device: str | None = None) -> None:
+    """Let an engine that was made elsewhere answer the calls of this path; the one that did is closed."""
+    with _lock:
+        before, _engines[_key(path, device)] = _engines.get(_key(path, device)), engine
+    if before is not None and before is not engine:
+        before.close()
+
+
 def _load(path: str, device: str, **options: Any) -> BatchEngine:
     try:
         return BatchEngine.from_path(path, device=device, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -41,6 +41,16 @@ class EngineClosedError(EngineError):
         super().__init__("the batch engine is closed: get a new one from `get_engine`")
 
 
+class VariantsEndedError(EngineError):
+    """The engine stopped serving variants before the request was finished."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the engine stopped serving the variant that this request names: await all requests of a generation"
+            " before leaving `BatchEngine.serving`"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One prompt and how to continue it.
@@ -55,6 +65,7 @@ class GenerationRequest:
     stop: generation ends before the first of these strings, which is not part of the text.
     n: samples of one prompt, which is prefilled once.
     tools: OpenAI-style tool schemas for a chat template that knows them; only with ``messages``.
+    variant: which of the variants that the engine serves answers; ``None`` is the model as it is.
     """
 
     prompt_ids: Sequence[int] | None = None
@@ -66,6 +77,7 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     n: int = 1
     tools: Sequence[Mapping[str, Any]] | None = None
+    variant: Hashable | None = None
 
     def __post_init__(self) -> None:
         if (self.prompt_ids is None) == (self.messages is None):
@@ -102,6 +114,33 @@ class Generation:
     finish_reason: FinishReason
     prompt_tokens: int
     reused_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Running totals of one engine, in tokens, rows and forward passes.
+
+    ``variant_samples`` of the ``samples`` were of a variant; the tokens of these are counted like all others.
+    """
+
+    samples: int = 0
+    variant_samples: int = 0
+    prompt_tokens: int = 0
+    prefilled_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+    prefills: int = 0
+    decode_steps: int = 0
+    largest_batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a batch: rows, bytes of the running rows' cache, padded tokens of one prefill pass."""
+
+    rows: int
+    running_bytes: int
+    prefill_tokens: int
 
 
 @dataclass(slots=True, eq=False)
@@ -145,6 +184,11 @@ class Row:
     version: int = 0
     """Version of the weights that wrote its cache."""
     sent: int = 0
+
+    @property
+    def variant(self) -> Hashable | None:
+        """The variant of the model that computes it."""
+        return self.job.request.variant
 
     @property
     def new(self) -> array[int]:

@@ -1,9 +1,11 @@
 """LiteLLM's provider ``amc-local/<path>``: a local transformers model behind the usual completion calls.
 
 ``<path>`` is a Hugging Face directory or hub id; `engines.get_engine` loads it once per process. Without a
-``seed`` in the request, a particle's calls are seeded from the particle, so that one AMC seed reproduces
-the run; outside a particle they draw fresh entropy. Without ``max_tokens`` a call
-generates at most 256. Import only through `litellm_setup.load_litellm`.
+``seed`` in the request, a rollout's calls are seeded from `context.rollout_noise` where that is set, else a
+particle's calls from the particle, so that one AMC seed reproduces the run; else they draw fresh entropy. The member
+of `context.current_member` answers where the engine serves one generation's members; an engine that serves none (a
+judge beside the model that is tuned) answers as it is. Without ``max_tokens`` a call generates at most 256. Import
+only through `litellm_setup.load_litellm`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import litellm
@@ -24,12 +26,12 @@ from litellm.exceptions import (
 from litellm.llms.custom_llm import CustomLLM
 from litellm.types.utils import Choices, GenericStreamingChunk, Message, ModelResponse, Usage
 
-from langgraph_amc.context import current_particle
+from langgraph_amc.context import current_member, current_particle, rollout_noise
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.engine import BatchEngine
 from langgraph_amc.policy.engines import get_engine, loaded_engine
 from langgraph_amc.policy.generation import ContextOverflowError, Generation, GenerationRequest
-from langgraph_amc.policy.seeds import CallSeeds
+from langgraph_amc.policy.seeds import CallSeeds, mix
 from langgraph_amc.policy.usage import LOCAL_PROVIDER
 
 _IGNORED = frozenset({"stream", "stream_options", "user", "extra_body", "max_retries"})
@@ -122,7 +124,7 @@ def _prepare(
 ) -> tuple[BatchEngine, GenerationRequest]:
     engine = get_engine(model)
     _list_model(model, engine)
-    return engine, _request(model, messages, params)
+    return engine, _request(model, messages, params, _variant(engine))
 
 
 async def _aprepare(
@@ -133,7 +135,7 @@ async def _aprepare(
         with _LiteLLMErrors(model):
             engine = await asyncio.to_thread(get_engine, model)
     _list_model(model, engine)
-    return engine, _request(model, messages, params)
+    return engine, _request(model, messages, params, _variant(engine))
 
 
 def _list_model(model: str, engine: BatchEngine) -> None:
@@ -164,14 +166,19 @@ def _list_model(model: str, engine: BatchEngine) -> None:
     )
 
 
-def _request(model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> GenerationRequest:
+def _variant(engine: BatchEngine) -> Hashable | None:
+    return current_member.get() if engine.serves_variants else None
+
+
+def _request(
+    model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any], variant: Hashable | None
+) -> GenerationRequest:
     given = {k: v for k, v in params.items() if v is not None and k not in _IGNORED}
     limit = given.pop("max_completion_tokens", None)
     stop = given.pop("stop", ())
     seed = given.pop("seed", None)
-    particle = current_particle.get()
-    if seed is None and particle is not None:
-        seed = _seeds.next(particle, messages)
+    if seed is None:
+        seed = _own_seed(messages)
     known = {k: given.pop(k) for k in ("max_tokens", "temperature", "top_p", "n", "tools") if k in given}
     if given.pop("tool_choice", "auto") != "auto":
         raise BadRequestError(f"{LOCAL_PROVIDER} cannot force a tool: leave tool_choice out", model, LOCAL_PROVIDER)
@@ -187,7 +194,16 @@ def _request(model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[
             **({"max_tokens": limit} if limit is not None else {}) | known,
             seed=seed,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            variant=variant,
         )
+
+
+def _own_seed(messages: Sequence[Mapping[str, Any]]) -> int | None:
+    """The seed of a call that brings none: of the rollout's noise, or of the particle."""
+    noise, particle = rollout_noise.get(), current_particle.get()
+    if noise is not None:
+        return mix(noise.key, "" if particle is None else particle.particle, next(noise.calls))
+    return None if particle is None else _seeds.next(particle, messages)
 
 
 def _flat(message: Mapping[str, Any]) -> Mapping[str, Any]:

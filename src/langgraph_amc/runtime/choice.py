@@ -15,7 +15,20 @@ from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.population import AppPopulation
 from langgraph_amc.runtime.request import StreamRequest
 from langgraph_amc.runtime.settings import Settings
-from langgraph_amc.smc import Abstain, AbstainedError, Abstention, Candidate, Final, SelectionError
+from langgraph_amc.smc import (
+    Abstain,
+    AbstainedError,
+    Abstention,
+    Candidate,
+    Final,
+    SelectionError,
+    Selector,
+    argmax,
+    best_reward,
+    best_value,
+)
+
+_DONE = ("finished", "interrupted")
 
 
 class AllParticlesFailedError(AMCError):
@@ -45,9 +58,15 @@ def choose(
         sure = isinstance(settings.select, Abstain)  # who may abstain counts on what is known
         index = settings.select(rng, candidates([finals[id(p)] for p in ended], stand_in=not sure))
     except SelectionError as error:
-        if not population.unrewarded:
+        account = population.launch.account
+        other = None if account is None or account.refused is None else _stand_in(settings.select)
+        if other is not None:
+            index = other(rng, candidates([finals[id(p)] for p in ended]))
+        elif population.unrewarded:
+            why = f"{error} Rewards are missing, the first because {population.unrewarded[0]}"
+            raise SelectionError(why) from error
+        else:
             raise
-        raise SelectionError(f"{error} Rewards are missing, the first because {population.unrewarded[0]}") from error
     chosen = ended[_index(index, len(ended))]
     population.abstention = index if isinstance(index, Abstention) else None
     if population.abstention is not None and chosen.held:  # nothing is done to the world for want of a better answer
@@ -55,13 +74,29 @@ def choose(
     return chosen
 
 
+def _stand_in(select: Selector) -> Selector | None:
+    """The rule where the budget ended before anybody had what the given one looks at; None for a rule of one's own."""
+    if isinstance(select, Abstain):
+        by = _stand_in(select.by)
+        return None if by is None else replace(select, by=by, confidence=lambda candidates, chosen: None)
+    return _best_known if select in (best_value, best_reward) else None
+
+
+def _best_known(rng: np.random.Generator, candidates: Sequence[Candidate]) -> int:
+    try:
+        return best_value(rng, candidates)
+    except SelectionError:
+        return argmax(rng, candidates)
+
+
 def candidates(finals: Sequence[Final[Particle]], *, stand_in: bool = True) -> list[Candidate]:
     """Particles that have ended, as selectors and the rules that end a run see them.
 
-    Where the value function has failed for every last state, the last score that each particle has stands in, if it
-    may.
+    Where the value function has given no score to the last state of anybody who may be chosen, the last score that each
+    particle has stands in, if it may.
     """
-    at_end = not stand_in or any(f.particle.values and f.particle.values[-1] is not None for f in finals)
+    ended = [f for f in finals if f.particle.status in _DONE] or finals
+    at_end = not stand_in or any(f.particle.values and f.particle.values[-1] is not None for f in ended)
     return [_candidate(final, at_end) for final in finals]
 
 
@@ -72,8 +107,8 @@ def _candidate(final: Final[Particle], at_end: bool) -> Candidate:
     reward = None if particle.outcome is None else particle.observed
     if particle.held and value is not None:
         reward = particle.observed + value  # what it has got, and what it may expect once the effect has happened
-    done = particle.status in ("finished", "interrupted")
-    return Candidate(final.log_weight, value, reward, particle.output, done=done, failed=particle.status == "failed")
+    done, failed = particle.status in _DONE, particle.status == "failed"
+    return Candidate(final.log_weight, value, reward, particle.output, done=done, failed=failed)
 
 
 def _index(chosen: Any, n: int) -> int:

@@ -13,11 +13,13 @@ from langgraph.types import All
 
 from langgraph_amc.context import ParticleContext
 from langgraph_amc.policy.account import Account
+from langgraph_amc.policy.budget import Budget
 from langgraph_amc.runtime.boundaries import Boundary, Edge, ModelCalls
 from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.llm_cache import RecordedCalls
 from langgraph_amc.runtime.record import Record
 from langgraph_amc.trajectories.transcript import Transcript, TranscriptBuilder
+from langgraph_amc.trajectories.types import Usage
 
 MODES = ("checkpoints", "updates", "values")
 """Stream modes the runtime itself needs."""
@@ -124,6 +126,19 @@ def charged(account: Account | None) -> Iterator[None]:
         return
     with account.active():
         yield
+
+
+@contextmanager
+def noted(account: Account | None, spent: list[Usage]) -> Iterator[None]:
+    """Charge the model calls below to ``account``, and note what they took together."""
+    with charged(account):
+        around = () if account is None else reversed(account.chain)
+        tab = Budget(prices={name: price for one in around for name, price in one.budget.prices.items()}).open()
+        try:
+            with tab.active():
+                yield
+        finally:
+            spent.append(tab.spent)
 
 
 def parse_event(raw: Any) -> Event:

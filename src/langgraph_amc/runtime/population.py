@@ -13,11 +13,12 @@ import numpy as np
 
 from langgraph_amc.context import ParticleContext
 from langgraph_amc.errors import AMCError
+from langgraph_amc.policy.budget import BudgetExceededError
 from langgraph_amc.runtime.cells import Packed, Shared, freeze
 from langgraph_amc.runtime.effects import EffectRules, EffectScope, SessionError
 from langgraph_amc.runtime.flights import Flights
 from langgraph_amc.runtime.isolation import OverlayStore
-from langgraph_amc.runtime.launch import Launch, charged
+from langgraph_amc.runtime.launch import Launch, noted
 from langgraph_amc.runtime.outbox import MemoryOutbox, Outbox
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.record import messages_of
@@ -25,6 +26,7 @@ from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.smc import Abstention, Arrival, FilterState, Quorum
 from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction
 from langgraph_amc.tasks.task import Task
+from langgraph_amc.trajectories.types import Usage
 from langgraph_amc.value.protocol import FloatArray
 
 Scorer = Callable[[Sequence[Sequence[str]]], FloatArray]
@@ -69,6 +71,10 @@ class AppPopulation:
     born: list[Particle] = field(default_factory=list)
     unrewarded: list[str] = field(default_factory=list)
     """Why rewards are missing."""
+    judging: list[Usage] = field(default_factory=list)
+    """What each call of the value function and of the reward took of models."""
+    unaffordable: str | None = None
+    """Why the value function is asked no more: the run's budget has refused it a call."""
     unopposed: bool = False
     """Whether its one particle answers, whatever it does: nothing is held for a choice."""
     threads: int = 1
@@ -293,7 +299,7 @@ class AppPopulation:
             return None
         run = FinishedRun(task=self.task, output=particle.output, messages=messages_of(particle.state), trajectory=None)
         engine = self.launch.engine
-        with charged(self.launch.account):
+        with noted(self.launch.account, self.judging):
             result = await engine.call(self.reward.aevaluate if engine.is_async else self.reward.evaluate, run)
         if result.error is not None:
             self.unrewarded.append(result.error)
@@ -310,9 +316,19 @@ class AppPopulation:
     async def _score(self, particles: Sequence[Particle]) -> FloatArray:
         if self.score_states is None:
             raise AMCError("there is no value function to score with")
+        missing = np.full(len(particles), np.nan)
+        if self.unaffordable is not None:
+            return missing
         texts = [p.record.segments for p in particles]
-        with charged(self.launch.account):
-            values = np.asarray(await self.launch.engine.call(self.score_states, texts), dtype=np.float64)
+        account = self.launch.account
+        try:
+            with noted(account, self.judging):
+                values = np.asarray(await self.launch.engine.call(self.score_states, texts), dtype=np.float64)
+        except BudgetExceededError as error:
+            if account is None or account.refused is None:  # it has a budget of its own
+                raise
+            self.unaffordable = str(error)
+            return missing
         if values.shape != (len(particles),):
             raise ScoreError(f"the value function returned shape {values.shape} for {len(particles)} states")
         return values

@@ -85,7 +85,7 @@ def result(
 ) -> AMCResult:
     """The record of a run whose particles have all ended."""
     kept = [p for p in population.born if p.status != "pruned"]
-    usage = sum((p.calls.usage for p in population.born), Usage())
+    usage = sum((*(p.calls.usage for p in population.born), *population.judging), Usage())
     return AMCResult(
         reports[winner.name].trajectory.run_id,
         population.launch.seed,
@@ -146,9 +146,11 @@ def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Ch
         if p.effects is not None and p.effects.unrecovered is not None
     )
     account = population.launch.account
-    if account is not None and account.exhausted is not None:
-        stopped = sum(p.status == "truncated" for p in population.born)
-        found.append(f"the budget ended {stopped} particle(s): {account.exhausted}")
+    if population.unaffordable is not None:
+        found.append(f"the value function was not asked to the end, because {population.unaffordable}")
+    stopped = sum(p.status == "truncated" for p in population.born)
+    if account is not None and account.refused is not None and (stopped or population.unaffordable is None):
+        found.append(f"the budget ended {stopped} particle(s): {account.refused}")
     if account is not None:
         found.extend(account.overruns)
     if population.unrewarded:

@@ -77,7 +77,7 @@ class AMCResult:
     particles: all that ended, best evidence of diversity first to last in order of birth.
     pruned: those that resampling ended early.
     log_evidence: log Ẑ with E[Ẑ] = Z; ``None`` where the weights estimate none (`smc.FilterResult`).
-    usage: of the whole run; ``winner.trajectory.usage`` is the winner's own share.
+    usage: of the whole run, models that judge (V, reward) included; ``winner.trajectory.usage`` is the winner's share.
     warnings: what the run noticed about itself, each with its cause and what to do.
     effects: every effect that was asked for and what became of it: committed, dropped with its lineage, denied.
     started: particles that were started, clones not counted.

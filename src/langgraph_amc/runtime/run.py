@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from langgraph_amc.smc import (
     particle_filter,
 )
 from langgraph_amc.smc import Event as FilterEvent
+from langgraph_amc.trajectories.types import Usage
 
 __all__ = ["AllParticlesFailedError", "NestedInterruptError", "run_stream"]
 
@@ -235,13 +237,14 @@ class Run:
         """Why no more particles are needed, or can be paid for."""
         assert self._settings.adaptive is not None
         account = self.population.launch.account
-        if account is not None and account.exhausted is not None:
-            return f"the budget ended it: {account.exhausted}"
+        if account is not None and account.refused is not None:
+            return f"the budget ended it: {account.refused}"
         return self._settings.adaptive.enough.why(candidates(finals, stand_in=False))
 
     def _check_scores(self) -> None:
         """That the value function has said anything, where it was asked."""
-        if not self.population.scored and (missing := missing_scores(self.population, self._checks)):
+        paid = self.population.unaffordable is None
+        if paid and not self.population.scored and (missing := missing_scores(self.population, self._checks)):
             raise ScoreError(
                 f"the value function gave no score at all: {missing} of {missing} are missing (NaN or None). Look at "
                 "what it makes of the transcripts, or leave value=… out"
@@ -264,7 +267,8 @@ class Run:
 
     def _note_more(self) -> None:
         assert self._keeper is not None
-        self._keeper.more = {"settled_on": self._settled_on, "stopped": self._stopped}
+        judging = asdict(sum(self.population.judging, Usage()))
+        self._keeper.more = {"settled_on": self._settled_on, "stopped": self._stopped, "judging": judging}
 
     async def _decided(self, chosen: Particle) -> None:
         if self._keeper is not None:
@@ -282,4 +286,5 @@ class Run:
         self._checks[:] = back.checks
         self._finals |= {id(f.particle): f for f in back.finals}
         self._settled_on, self._stopped = back.more["settled_on"], back.more["stopped"]
+        self.population.judging.append(Usage(**back.more.get("judging", {})))
         return back.state, back.chosen

@@ -17,6 +17,7 @@ from langgraph_amc.runtime.effects import EffectRules, Policy, read_effects
 from langgraph_amc.runtime.subgraphs import Points, read_boundary
 from langgraph_amc.smc import (
     RESAMPLERS,
+    SELECTORS,
     Abstain,
     Adaptive,
     Backtrack,
@@ -36,7 +37,6 @@ from langgraph_amc.smc import (
     parse_schedule,
     sample,
     tilt,
-    vote,
 )
 from langgraph_amc.tasks.rewards import RewardFunction, as_reward
 from langgraph_amc.trajectories.transcript import Transcript
@@ -48,13 +48,6 @@ if TYPE_CHECKING:
 
 Objective = Literal["optimise", "sample"]
 Streaming = Literal["settled", "best"]
-SELECTORS: dict[str, Selector] = {
-    "sample": sample,
-    "argmax": argmax,
-    "best_value": best_value,
-    "best_reward": best_reward,
-    "vote": vote(),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from langgraph_amc.runtime.request import (
 )
 from langgraph_amc.runtime.saver import ParticleSaver
 from langgraph_amc.runtime.settings import Settings
+from langgraph_amc.smc import Abstain, Vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Setup:
 async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> Setup:
     """Read the request; raises ConfigurationError where it cannot be run."""
     app, settings = request.app, request.settings
+    _check_vote(request)
     config = particle_config(request)
     configurable = config["configurable"]
     saver = app.checkpointer if isinstance(app.checkpointer, BaseCheckpointSaver) and not request.nested else None
@@ -112,6 +114,18 @@ async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> 
         best_possible=settings.best_possible if settings.particles > 1 else None,
     )
     return Setup(population, head_id, keeper)
+
+
+def _check_vote(request: StreamRequest) -> None:
+    """That answers can be compared, before they are paid for: a state is a dict, of which no two are one answer."""
+    rule = request.settings.select
+    rule = rule.by if isinstance(rule, Abstain) else rule
+    outputs = request.options.get("output_keys") or request.app.output_channels
+    if isinstance(rule, Vote) and rule.key is None and not (request.settings.unopposed or isinstance(outputs, str)):
+        how = "vote(final_text), vote(last_number)" if "messages" in request.app.channels else "vote(lambda state: …)"
+        raise ConfigurationError(
+            f"this app answers with a state, and a vote has to know what in it is the answer: give select={how}"
+        )
 
 
 async def _adopt(

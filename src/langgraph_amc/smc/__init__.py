@@ -40,6 +40,7 @@ from langgraph_amc.smc.quorum import Quorum, quorum
 from langgraph_amc.smc.resampling import RESAMPLERS, Resampler, multinomial, residual, stratified, systematic
 from langgraph_amc.smc.schedules import Check, Schedule, at, ess_below, every, never, parse_schedule
 from langgraph_amc.smc.selection import (
+    SELECTORS,
     Candidate,
     SelectionError,
     Selector,
@@ -56,6 +57,7 @@ from langgraph_amc.smc.weights import LogWeights, WeightError, effective_sample_
 
 __all__ = [
     "RESAMPLERS",
+    "SELECTORS",
     "Abstain",
     "AbstainedError",
     "Abstention",

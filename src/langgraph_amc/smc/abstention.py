@@ -17,8 +17,18 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from langgraph_amc.checks import is_number
 from langgraph_amc.errors import AMCError, ConfigurationError
-from langgraph_amc.smc.selection import Candidate, SelectionError, Selector, Vote, best_reward, best_value, weight_share
+from langgraph_amc.smc.selection import (
+    SELECTORS,
+    Candidate,
+    SelectionError,
+    Selector,
+    Vote,
+    best_reward,
+    best_value,
+    weight_share,
+)
 
 LEVELS = 8
 """How many lines are tried."""
@@ -79,21 +89,29 @@ class Abstain:
 
 
 def abstain(
-    below: float, by: Selector = best_value, *, confidence: Confidence | None = None, raises: bool = False
+    below: float, by: Selector | str = best_value, *, confidence: Confidence | None = None, raises: bool = False
 ) -> Abstain:
     """Select by another selector, and abstain where the confidence in what it chose is below the line or unknown.
 
     Parameters
     ----------
     below: the line; `fit_abstention` finds one.
+    by: a selector, or its name as for ``wrap(select=…)``.
     confidence: default: the chosen one's value for `best_value`, its reward for `best_reward`, its answer's share of
         the weight for `vote`, its own share for any other selector.
     raises: raise `AbstainedError` instead of marking the choice: nothing is answered, committed or let happen.
     """
-    if isinstance(below, bool) or not isinstance(below, int | float) or math.isnan(below):
+    if not is_number(below) and not (isinstance(below, float) and math.isinf(below)):
         raise ConfigurationError(f"abstain(below=…) is a number, got {below!r}")
-    if not callable(by):
-        raise ConfigurationError(f"abstain(by=…) is a selector such as best_value or vote(), got {by!r}")
+    if isinstance(by, str):
+        by = SELECTORS.get(by, by)
+    if isinstance(by, str) or not callable(by):
+        names = ", ".join(sorted(SELECTORS))
+        raise ConfigurationError(f"abstain(by=…) is one of {names}, or a selector such as vote(final_text), got {by!r}")
+    if confidence is not None and not callable(confidence):
+        raise ConfigurationError(
+            f"abstain(confidence=…) is a function (candidates, chosen) -> number or None, got {confidence!r}"
+        )
     return Abstain(float(below), by, confidence or confidence_of(by), raises)
 
 
@@ -141,12 +159,15 @@ def fit_abstention(
     ConfigurationError: arrays that do not fit, or fewer tasks than could ever show such a risk.
     SelectionError: no line keeps the risk.
     """
-    s, right = np.asarray(scores, dtype=np.float64), np.asarray(outcomes, dtype=np.float64)
+    try:
+        s, right = np.asarray(scores, dtype=np.float64), np.asarray(outcomes, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError("scores and outcomes are two arrays of one number per task") from error
     if s.ndim != 1 or s.shape != right.shape or np.isnan(s).any():
         raise ConfigurationError("scores and outcomes are two arrays of one number per task, without NaN")
     if not np.isin(right, (0.0, 1.0)).all():
         raise ConfigurationError("outcomes are 0 or 1, wrong or right: say from which reward on an answer is right")
-    if not (0 < risk < 1 and 0 < confidence < 1):
+    if not all(is_number(share) and 0 < share < 1 for share in (risk, confidence)):
         raise ConfigurationError(f"risk and confidence lie between 0 and 1, got {risk!r} and {confidence!r}")
     level = (1 - confidence) / LEVELS
     fewest = math.ceil(math.log(level) / math.log1p(-risk))  # so many right answers without a wrong one are needed

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from langgraph_amc.checks import is_whole
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.smc.enough import Enough, agreement
 from langgraph_amc.smc.events import (
@@ -53,13 +54,13 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         for name, number in (("start", self.start), ("most", self.most)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            if not is_whole(number, 1):
                 raise ConfigurationError(f"adaptive({name}=…) is a whole number of at least 1, got {number!r}.")
         if self.start >= self.most:
             raise ConfigurationError(
                 f"adaptive(start={self.start}, most={self.most}) cannot grow: give most above start, or a number."
             )
-        if not isinstance(self.enough, Enough):
+        if not isinstance(self.enough, Enough) or isinstance(self.enough, type):
             raise ConfigurationError(f"adaptive(enough=…) is a rule such as agreement(0.75), got {self.enough!r}.")
 
     def wave(self, started: int) -> int:

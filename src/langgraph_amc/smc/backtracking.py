@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from langgraph_amc.checks import is_number, is_whole
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.smc.events import Past
 from langgraph_amc.smc.live import Live
@@ -36,9 +37,9 @@ class Backtrack:
     most: int = 32
 
     def __post_init__(self) -> None:
-        if isinstance(self.discount, bool) or not (0 < self.discount < 1):
+        if not (is_number(self.discount) and 0 < self.discount < 1):
             raise ConfigurationError(f"backtrack needs a discount between 0 and 1, got {self.discount!r}.")
-        if isinstance(self.most, bool) or not isinstance(self.most, int) or self.most < 1:
+        if not is_whole(self.most, 1):
             raise ConfigurationError(f"backtrack(most=…) is a whole number of at least 1, got {self.most!r}.")
 
     def log_weights(self, pool: Sequence[Past[Any]], sharpness: float, boundary: int) -> Floats:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from langgraph_amc.checks import is_number, is_whole
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.smc.answers import final_text
 from langgraph_amc.smc.selection import Candidate, vote
@@ -30,10 +31,10 @@ class _Composable:
     __slots__ = ()
 
     def __or__(self: Enough, other: Enough) -> Enough:
-        return AnyOf(self, other) if isinstance(other, Enough) else NotImplemented
+        return AnyOf(self, _rule(other))
 
     def __and__(self: Enough, other: Enough) -> Enough:
-        return AllOf(self, other) if isinstance(other, Enough) else NotImplemented
+        return AllOf(self, _rule(other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Agreement(_Composable):
 
 def value_above(threshold: float) -> ValueAbove:
     """Enough when a finished particle's observed return, else its value (calibrated!), is at least `threshold`."""
-    if isinstance(threshold, bool) or not math.isfinite(threshold):
+    if not is_number(threshold):
         raise ConfigurationError(f"value_above needs a finite number, got {threshold!r}.")
     return ValueAbove(float(threshold))
 
@@ -116,11 +117,19 @@ def agreement(share: float = 0.75, among: int = 3, key: Callable[[Any], Hashable
 
     `key` maps an output to what counts as the same answer, as for `vote`; None is no answer.
     """
-    if isinstance(share, bool) or not (0 < share <= 1):
+    if not (is_number(share) and 0 < share <= 1):
         raise ConfigurationError(f"agreement needs a share in (0, 1], as in 0.75, got {share!r}.")
-    if isinstance(among, bool) or not isinstance(among, int) or among < 2:
+    if not is_whole(among, 2):
         raise ConfigurationError(f"agreement needs a whole number of at least 2 to agree, got {among!r}.")
+    if not callable(key):
+        raise ConfigurationError(f"agreement(key=…) is a function of an output such as final_text, got {key!r}.")
     return Agreement(float(share), among, key)
+
+
+def _rule(other: Any) -> Enough:
+    if not isinstance(other, Enough) or isinstance(other, type):
+        raise ConfigurationError(f"| and & combine rules such as agreement(0.75) and value_above(0.9), got {other!r}.")
+    return other
 
 
 def _finished(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from langgraph_amc.checks import is_number
 from langgraph_amc.errors import ConfigurationError
 
 
@@ -34,11 +35,11 @@ class Quorum:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.share, bool) or not (0 < self.share <= 1):
+        if not (is_number(self.share) and 0 < self.share <= 1):
             raise ConfigurationError(f"quorum is a share of the particles in (0, 1], as in 0.8, got {self.share!r}.")
-        if isinstance(self.patience, bool) or not (1 <= self.patience < math.inf):
+        if not (is_number(self.patience) and self.patience >= 1):
             raise ConfigurationError(f"quorum(patience=…) is a finite multiple of at least 1, got {self.patience!r}.")
-        if isinstance(self.seconds, bool) or not (0 <= self.seconds < math.inf):
+        if not (is_number(self.seconds) and self.seconds >= 0):
             raise ConfigurationError(f"quorum(seconds=…) is a finite number of at least 0, got {self.seconds!r}.")
 
     def goes_on_after(self, took: Sequence[float], n: int) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from langgraph_amc.errors import AMCError
+from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.smc.weights import Floats, LogWeights, WeightError
 
 
@@ -119,7 +119,19 @@ def vote(key: Callable[[Any], Hashable] | None = None) -> Vote:
     of one's own (default: the output itself, which must be hashable); None means no answer, which has no vote. Of two
     answers of the same weight the one given more often wins, then the one given first.
     """
+    if key is not None and not callable(key):
+        raise ConfigurationError(f"vote(key=…) is a function of an output such as final_text, got {key!r}.")
     return Vote(key)
+
+
+SELECTORS: dict[str, Selector] = {
+    "sample": sample,
+    "argmax": argmax,
+    "best_value": best_value,
+    "best_reward": best_reward,
+    "vote": vote(),
+}
+"""By the names that ``wrap(select=…)`` and ``abstain(by=…)`` take."""
 
 
 def oracle(candidates: Sequence[Candidate], true_rewards: Sequence[float | None]) -> int:

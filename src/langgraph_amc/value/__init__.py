@@ -21,25 +21,25 @@ from langgraph_amc.value.protocol import SoftValueFunction, ValueFunction
 if TYPE_CHECKING:
     from langgraph_amc.value.calibrating import Calibrated, calibrated, fit_calibration
     from langgraph_amc.value.calibration import Calibration
-    from langgraph_amc.value.connection import RemoteValueError
     from langgraph_amc.value.ensembles import Ensemble, ensemble
     from langgraph_amc.value.features import FeatureValue, load_features
-    from langgraph_amc.value.features_training import FeatureReport, train_features
     from langgraph_amc.value.judges import Example, Judge, MissingScoreWarning, foa_judge, judge
-    from langgraph_amc.value.remote import RemoteValue
-    from langgraph_amc.value.report import ValueReport
     from langgraph_amc.value.scoring import TransformerValue, load_value
-    from langgraph_amc.value.serving import Served, ServerLimits, ValueServer
+    from langgraph_amc.value.serving.connection import RemoteValueError
+    from langgraph_amc.value.serving.remote import RemoteValue
+    from langgraph_amc.value.serving.server import Served, ServerLimits, ValueServer
     from langgraph_amc.value.targets import with_resamplings
-    from langgraph_amc.value.training import TrainProgress, train_value
+    from langgraph_amc.value.training.report import ValueReport
+    from langgraph_amc.value.training.text_features import FeatureReport, train_features
+    from langgraph_amc.value.training.transformer import TrainProgress, train_value
     from langgraph_amc.value.uncertainty import Uncertainty
 
 _LAZY = {
     "TransformerValue": "scoring",
     "load_value": "scoring",
-    "TrainProgress": "training",
-    "train_value": "training",
-    "ValueReport": "report",
+    "TrainProgress": "training.transformer",
+    "train_value": "training.transformer",
+    "ValueReport": "training.report",
     "Ensemble": "ensembles",
     "ensemble": "ensembles",
     "Example": "judges",
@@ -49,13 +49,13 @@ _LAZY = {
     "judge": "judges",
     "FeatureValue": "features",
     "load_features": "features",
-    "FeatureReport": "features_training",
-    "train_features": "features_training",
-    "RemoteValue": "remote",
-    "RemoteValueError": "connection",
-    "Served": "serving",
-    "ServerLimits": "serving",
-    "ValueServer": "serving",
+    "FeatureReport": "training.text_features",
+    "train_features": "training.text_features",
+    "RemoteValue": "serving.remote",
+    "RemoteValueError": "serving.connection",
+    "Served": "serving.server",
+    "ServerLimits": "serving.server",
+    "ValueServer": "serving.server",
     "Calibrated": "calibrating",
     "calibrated": "calibrating",
     "fit_calibration": "calibrating",

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from langgraph_amc.checks import check_items
+from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.trajectories.types import Segments, Trajectory
 from langgraph_amc.value.calibration import Calibration, Method, fit
 from langgraph_amc.value.callables import as_value
@@ -45,6 +47,8 @@ def calibrated(value: ValueFunction | Any, calibration: Calibration) -> Calibrat
 
     Fitted to 0/1 returns it is a `SoftValueFunction`, exact for every β.
     """
+    if not isinstance(calibration, Calibration):
+        raise ConfigurationError(f"calibrated takes what fit_calibration gave, got {calibration!r}")
     return CalibratedChance(value, calibration) if calibration.binary else Calibrated(value, calibration)
 
 
@@ -60,7 +64,7 @@ def fit_calibration(
     ------
     TrainingDataError: fewer than five tasks have a state with a score and a return.
     """
-    runs = list(trajectories)
+    runs = check_items("trajectories", trajectories, Trajectory)
     known = known_from(runs)
     ended = [t for t in runs if t.outcome is not None and t.status in ("finished", "failed")]
     states = [t.segments[: step + 1] for t in ended for step in range(len(t.segments))]

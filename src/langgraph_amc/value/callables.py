@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from langgraph_amc.checks import without_password
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.trajectories.types import Segments
-from langgraph_amc.value.connection import is_url
 from langgraph_amc.value.errors import ValueScoreError
 from langgraph_amc.value.protocol import (
     FloatArray,
@@ -24,7 +24,8 @@ from langgraph_amc.value.protocol import (
     SupportsUncertainty,
     ValueFunction,
 )
-from langgraph_amc.value.remote import RemoteValue
+from langgraph_amc.value.serving.connection import is_url
+from langgraph_amc.value.serving.remote import RemoteValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,18 +187,18 @@ class CheckedSoftValue(CheckedValue):
 
 def _manifest(given: str | Path) -> Path:
     """The file that says which kind of value function a folder holds; without a look into it."""
-    folder = Path(given).expanduser()
+    folder, shown = Path(given).expanduser(), without_password(str(given))
     made = "the one that train_value(…, out=…) or `amc train-value --out` wrote"
     if not str(given).strip() or not folder.is_dir():
         raise ConfigurationError(
-            f"value={str(given)!r}: there is no such folder; give {made}, the http:// address of a value server, or a "
+            f"value={shown!r}: there is no such folder; give {made}, the http:// address of a value server, or a "
             "function of the transcripts"
         )
     for name in FOLDER_KINDS:
         if (folder / name).is_file():
             return folder / name
     raise ConfigurationError(
-        f"value={str(given)!r}: the folder holds no {' or '.join(FOLDER_KINDS)}, so it is no trained value function; "
+        f"value={shown!r}: the folder holds no {' or '.join(FOLDER_KINDS)}, so it is no trained value function; "
         f"give {made}"
     )
 

@@ -21,14 +21,20 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from langgraph_amc.value.calibration import Calibration, FloatArray
-from langgraph_amc.value.errors import FingerprintMismatch, ValueModelError
+from langgraph_amc.value.errors import ValueModelError
 from langgraph_amc.value.heads import ReturnHead
+from langgraph_amc.value.manifest import (
+    FORMAT,
+    REPORT_FILE,
+    check_replaceable,
+    check_transcripts,
+    read_manifest,
+    write_json,
+)
 from langgraph_amc.value.model import AutoClass, ValueModel, bare_model, quiet_transformers, with_adapters
 from langgraph_amc.value.uncertainty import Uncertainty
 
 SPEC_FILE = "amc_value.json"
-REPORT_FILE = "amc_value_report.json"
-_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class ValueSpec:
     base_config_sha: str
     base_weights_sha: str
     library_version: str
-    format: int = _FORMAT
+    format: int = FORMAT
     calibration: Calibration | None = None
     uncertainty: Uncertainty | None = None
 
@@ -109,27 +115,19 @@ class ValueSpec:
         ------
         ValueModelError: the file is missing, not JSON, or of another format.
         """
-        path = folder / SPEC_FILE
-        if not path.is_file():
-            raise ValueModelError(f"{folder} is no value checkpoint: it has no {SPEC_FILE}; train one first")
-        try:
-            raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if raw.get("format") != _FORMAT:
-                raise ValueModelError(
-                    f"{path} has format {raw.get('format')!r} (written by langgraph-amc"
-                    f" {raw.get('library_version')!r}), this version reads {_FORMAT}: train again or install that one"
-                )
+
+        def make(raw: dict[str, Any]) -> ValueSpec:
             found: dict[str, Any] = {**raw, "head": ReturnHead(**raw["head"])}
             for name, read in (("calibration", Calibration.from_json), ("uncertainty", Uncertainty.from_json)):
                 found[name] = None if raw.get(name) is None else read(raw[name])
             return cls(**found)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueModelError(f"{path} cannot be read: {error}; restore it or train again") from error
+
+        return read_manifest(folder / SPEC_FILE, make, "train one first")
 
 
 def save(out: Path, model: ValueModel, spec: ValueSpec, report: dict[str, Any]) -> None:
     """Write a checkpoint: complete in a neighbouring folder first, then moved into place."""
-    check_writable(out)
+    check_replaceable(out, SPEC_FILE)
     out.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
@@ -140,8 +138,8 @@ def save(out: Path, model: ValueModel, spec: ValueSpec, report: dict[str, Any]) 
             else:
                 model.network.save_pretrained(staging)
             model.tokenizer.save_pretrained(staging)
-        (staging / SPEC_FILE).write_text(json.dumps(asdict(spec), indent=2) + "\n", encoding="utf-8")
-        (staging / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_json(staging / SPEC_FILE, asdict(spec))
+        write_json(staging / REPORT_FILE, report)
         staging.chmod(0o755)
         if out.exists():
             shutil.rmtree(out)
@@ -149,12 +147,6 @@ def save(out: Path, model: ValueModel, spec: ValueSpec, report: dict[str, Any]) 
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-
-
-def check_writable(out: Path) -> None:
-    """Refuse to replace a folder that is not a value checkpoint."""
-    if out.exists() and not (out.is_dir() and ((out / SPEC_FILE).is_file() or not any(out.iterdir()))):
-        raise ValueModelError(f"{out} exists and is no value checkpoint: choose another folder")
 
 
 def load(
@@ -173,13 +165,7 @@ def load(
     ValueModelError: something is missing or does not match its description.
     """
     spec = ValueSpec.read(folder)
-    fits = transcript_fingerprint is None or transcript_fingerprint == spec.transcript_fingerprint
-    if not fits and not allow_fingerprint_mismatch:
-        raise FingerprintMismatch(
-            f"{folder} was trained on transcripts with fingerprint {spec.transcript_fingerprint!r}, yours is"
-            f" {transcript_fingerprint!r}: use the transcript options it was trained with, train again, or pass"
-            " allow_fingerprint_mismatch=True to accept values of a text it has never seen"
-        )
+    check_transcripts(folder, spec.transcript_fingerprint, transcript_fingerprint, any_other=allow_fingerprint_mismatch)
     model = _load_adapter(folder, spec, base, device) if spec.lora else _load_full(folder, spec, device)
     model.network.eval().requires_grad_(False)
     return model, spec

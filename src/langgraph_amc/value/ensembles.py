@@ -74,14 +74,24 @@ def ensemble(
         raise ConfigurationError("ensemble takes a list of value functions, at least one")
     if how not in get_args(How):
         raise ConfigurationError(f"how is one of {', '.join(get_args(How))}, got {how!r}")
-    weighed = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if weighed.shape != (len(values),) or not (np.isfinite(weighed).all() and (weighed > 0).all()):
-        raise ConfigurationError(f"weights are {len(values)} positive numbers, one per member, got {weights!r}")
+    weighed = _weights(weights, len(values))
     members = [as_value(value) for value in values]
     soft = [member for member in members if isinstance(member, SoftValueFunction)]
     if len(soft) == len(members):
         return SoftEnsemble(soft, how, weighed)
     return Ensemble(members, how, weighed)
+
+
+def _weights(given: ArrayLike | None, members: int) -> FloatArray:
+    if given is None:
+        return np.ones(members)
+    try:
+        weighed = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        weighed = np.empty(0)
+    if weighed.shape != (members,) or not (np.isfinite(weighed).all() and (weighed > 0).all()):
+        raise ConfigurationError(f"weights are {members} positive numbers, one per member, got {given!r}")
+    return weighed
 
 
 def mean_and_spread(scores: FloatArray, weights: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:

@@ -7,7 +7,6 @@ states a second without a GPU or torch. Trained by `train_features`, on the spli
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,16 +19,18 @@ from safetensors.numpy import load_file, save_file
 from scipy import sparse
 from sklearn.feature_extraction.text import HashingVectorizer
 
+from langgraph_amc.checks import check_path
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.trajectories.transcript import printable
 from langgraph_amc.trajectories.types import Segments
-from langgraph_amc.value.errors import FingerprintMismatch, ValueModelError
+from langgraph_amc.value.errors import ValueModelError
+from langgraph_amc.value.manifest import FORMAT, REPORT_FILE, check_transcripts, read_manifest, write_json
 from langgraph_amc.value.protocol import FloatArray
 from langgraph_amc.value.soft import soft_of_chance
 
 FeatureLoss = Literal["bce", "mse"]
 SPEC_FILE = "amc_features.json"
 WEIGHTS_FILE = "features.safetensors"
-_FORMAT = 1
 LENGTHS = 3
 """Columns that are no text: see `FeatureSpec.features`."""
 
@@ -53,7 +54,7 @@ class FeatureSpec:
     binary: bool
     transcript_fingerprint: str
     library_version: str
-    format: int = _FORMAT
+    format: int = FORMAT
 
     @property
     def size(self) -> int:
@@ -67,11 +68,10 @@ class FeatureSpec:
         of the last segments; pieces of 3 to 5 characters of them; and log(1 + number of segments), of all characters
         and of those in the last segment.
         """
-        run = ["".join(segments[1:]) for segments in transcripts]
-        end = ["".join(segments[1:][-self.last :]) for segments in transcripts]
-        lengths = [
-            (len(s) - 1, len(whole), len(s[-1]) if len(s) > 1 else 0) for s, whole in zip(transcripts, run, strict=True)
-        ]
+        steps = [[printable(segment) for segment in segments[1:]] for segments in transcripts]
+        run = ["".join(segments) for segments in steps]
+        end = ["".join(segments[-self.last :]) for segments in steps]
+        lengths = [(len(s), len(whole), len(s[-1]) if s else 0) for s, whole in zip(steps, run, strict=True)]
         words = {"token_pattern": r"\w+|[^\w\s]", "n_features": self.columns}
         blocks = [
             HashingVectorizer(**words).transform(run),
@@ -85,18 +85,7 @@ class FeatureSpec:
     def read(cls, folder: Path) -> FeatureSpec:
         """Read ``amc_features.json``; raises ValueModelError where it is missing, damaged or of another format."""
         path = folder / SPEC_FILE
-        if not path.is_file():
-            raise ValueModelError(f"{folder} holds no {SPEC_FILE}: train one with train_features")
-        try:
-            raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if raw.get("format") != _FORMAT:
-                raise ValueModelError(
-                    f"{path} has format {raw.get('format')!r} (written by langgraph-amc"
-                    f" {raw.get('library_version')!r}), this version reads {_FORMAT}: train again or install that one"
-                )
-            spec = cls(**raw)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ValueModelError(f"{path} cannot be read: {error}; restore it or train again") from error
+        spec = read_manifest(path, lambda raw: cls(**raw), "train one with train_features")
         counts = (spec.last, spec.columns)
         if not all(isinstance(n, int) and n > 0 for n in counts) or spec.loss not in get_args(FeatureLoss):
             raise ValueModelError(f"{path} describes no value function; restore it or train again")
@@ -158,8 +147,8 @@ class FeatureValue:
             "intercept": np.array([self.intercept], dtype=np.float64),
         }
         save_file(tensors, folder / WEIGHTS_FILE)
-        (folder / "amc_value_report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        (folder / SPEC_FILE).write_text(json.dumps(asdict(self.spec), indent=2) + "\n", encoding="utf-8")
+        write_json(folder / REPORT_FILE, report)
+        write_json(folder / SPEC_FILE, asdict(self.spec))
 
 
 def load_features(
@@ -176,14 +165,9 @@ def load_features(
     FingerprintMismatch: it was trained on transcripts written with other options.
     ValueModelError: something is missing, damaged or does not fit.
     """
-    folder = Path(path)
+    folder = check_path("a value function's folder", path)
     spec = FeatureSpec.read(folder)
-    fits = transcript_fingerprint in (None, spec.transcript_fingerprint)
-    if not fits and not allow_fingerprint_mismatch:
-        raise FingerprintMismatch(
-            f"{folder} was trained on transcripts with fingerprint {spec.transcript_fingerprint!r}, yours is"
-            f" {transcript_fingerprint!r}: use the transcript options it was trained with, or train again"
-        )
+    check_transcripts(folder, spec.transcript_fingerprint, transcript_fingerprint, any_other=allow_fingerprint_mismatch)
     try:
         stored = load_file(folder / WEIGHTS_FILE)
     except (SafetensorError, OSError) as error:

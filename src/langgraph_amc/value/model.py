@@ -235,7 +235,10 @@ def check_causal(model: ValueModel) -> None:
 def pick_device(device: str) -> torch.device:
     """``auto``: CUDA, else Apple's MPS, else the CPU; otherwise what is named."""
     if device != "auto":
-        return torch.device(device)
+        try:
+            return torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise ConfigurationError(f"device is 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps', got {device!r}") from error
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.checks import check_path, check_text, check_whole
 from langgraph_amc.policy.forward import depends_on_length
 from langgraph_amc.trajectories.types import Segments
 from langgraph_amc.value.checkpoint import ValueSpec, load
@@ -49,10 +49,7 @@ class TransformerValue:
         share_prefix: bool = True,
         cache_bytes: int = 1 << 30,
     ) -> None:
-        if max_tokens < 1:
-            raise ConfigurationError(f"max_tokens must be at least 1, got {max_tokens}")
-        if cache_bytes < 0:
-            raise ConfigurationError(f"cache_bytes must be at least 0, got {cache_bytes}")
+        _check(max_tokens, cache_bytes)
         self.spec = spec
         self._model = model
         alone = depends_on_length(model.classifier.config.get_text_config())
@@ -169,6 +166,11 @@ class TransformerValue:
             found[chunk] = model.logits(hidden, rows, columns).cpu()
 
 
+def _check(max_tokens: int, cache_bytes: int) -> None:
+    check_whole("max_tokens", max_tokens, 1)
+    check_whole("cache_bytes", cache_bytes)
+
+
 def _steps(transcripts: Sequence[Segments]) -> list[int]:
     return [len(segments) - 1 for segments in transcripts]
 
@@ -195,13 +197,16 @@ def load_value(
     Raises
     ------
     FingerprintMismatch: it was trained on transcripts written with other options.
+    ConfigurationError: options that cannot work.
     ValueModelError: something is missing or does not fit: weights, head, base or description.
     """
+    _check(max_tokens, cache_bytes)
+    check_text("transcript_fingerprint", transcript_fingerprint)
     model, spec = load(
-        Path(path),
+        check_path("a value function's folder", path),
         transcript_fingerprint,
         allow_fingerprint_mismatch=allow_fingerprint_mismatch,
-        base=base,
+        base=None if base is None else check_path("base", base),
         device=pick_device(device),
     )
     return TransformerValue(model, spec, max_tokens=max_tokens, share_prefix=share_prefix, cache_bytes=cache_bytes)

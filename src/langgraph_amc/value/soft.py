@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from langgraph_amc.checks import is_number
 from langgraph_amc.errors import ConfigurationError
 
 FloatArray = NDArray[np.float64]
@@ -19,8 +20,8 @@ _HALVINGS = 80
 
 def check_beta(beta: float) -> None:
     """Raise ConfigurationError unless β is positive and finite."""
-    if not (math.isfinite(beta) and beta > 0):
-        raise ConfigurationError(f"beta must be positive and finite, got {beta}")
+    if not (is_number(beta) and beta > 0):
+        raise ConfigurationError(f"beta must be positive and finite, got {beta!r}")
 
 
 def soft_of_chance(log_success: FloatArray, log_failure: FloatArray, beta: float) -> FloatArray:

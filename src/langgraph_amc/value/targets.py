@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from langgraph_amc.checks import check_items, is_number
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.smc.weights import LogWeights
 from langgraph_amc.trajectories.types import Trajectory
@@ -58,7 +59,7 @@ def with_resamplings(trajectories: Iterable[Trajectory], checks: Iterable[Resamp
 
     ``checks`` are those of the run (`AMCResult.checks`). A run that was not resampled is left as it is.
     """
-    run = list(trajectories)
+    run = check_items("trajectories", trajectories, Trajectory)
     resampled = [check for check in checks if check.ancestors]
     if not resampled:
         return run
@@ -106,8 +107,8 @@ def lambda_returns(trajectory: Trajectory, lam: float) -> tuple[float, ...] | No
     V is what the trajectory stores; where a state was not scored its G stands for it. λ = 1 gives the returns
     themselves (Monte Carlo); less has less noise and V's bias (Sutton & Barto 2018, chapter 12).
     """
-    if not 0 <= lam <= 1:
-        raise ConfigurationError(f"td_lambda lies in [0, 1], got {lam}")
+    if not (is_number(lam) and 0 <= lam <= 1):
+        raise ConfigurationError(f"td_lambda lies in [0, 1], got {lam!r}")
     if trajectory.outcome is None or lam == 1 or not trajectory.values:
         return trajectory.returns()
     found = [trajectory.outcome]

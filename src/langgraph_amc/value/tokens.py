@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from langgraph_amc.trajectories.transcript import printable
 from langgraph_amc.trajectories.types import Segments
 from langgraph_amc.value.errors import ValueModelError
 
@@ -56,7 +57,9 @@ def encode(
         pieces.clear()
     new = list(dict.fromkeys(s for segments in transcripts for s in segments if s not in pieces))
     if new:
-        batch = tokenizer(new, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+        batch = tokenizer(
+            [printable(s) for s in new], add_special_tokens=False, return_attention_mask=False, verbose=False
+        )["input_ids"]
         pieces.update((s, np.asarray(ids, dtype=np.int64)) for s, ids in zip(new, batch, strict=True))
     return [_join([pieces[segment] for segment in segments], tokenizer) for segments in transcripts]
 

@@ -120,7 +120,10 @@ class RunInfo:
 
     @property
     def usage(self) -> Usage:
-        """Of all its particles."""
+        """Of all its particles, and of the models that judged them as far as it is known."""
+        told = (self.run.summary or {}).get("usage")
+        if told is not None:
+            return Usage(**told)
         return sum((p.usage for p in self.particles), Usage())
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from langgraph_amc.trajectories.importers.attributes import place
+from langgraph_amc.trajectories.importers.pages import detect_in, records_of
 from langgraph_amc.trajectories.importers.spans import MALFORMED, Kind, Score, Span, Unusable
 from langgraph_amc.trajectories.importers.values import (
     amount,
@@ -33,10 +34,10 @@ _POINT = ("EVENT", "SCORE")
 
 def detect(record: Any) -> bool:
     """Whether this looks like a trace, an observation, a score, or a page of them."""
-    if not isinstance(record, Mapping):
-        return False
-    if isinstance(record.get("data"), list) and record["data"]:
-        return detect(record["data"][0])
+    return detect_in(record, _is_known)
+
+
+def _is_known(record: Mapping[str, Any]) -> bool:
     return _is_trace(record) or _is_observation(record) or _is_score(record)
 
 
@@ -54,10 +55,11 @@ def _is_score(record: Mapping[str, Any]) -> bool:
 
 def read(record: Any, where: str, key: str) -> Iterator[Span | Score | Unusable]:
     """What one record holds."""
-    if isinstance(record, Mapping) and isinstance(record.get("data"), list):
-        for item in record["data"]:
-            yield from read(item, where, key)
-        return
+    for item in records_of(record):
+        yield from _read(item, where, key)
+
+
+def _read(record: Any, where: str, key: str) -> Iterator[Span | Score | Unusable]:
     if not detect(record):
         yield Unusable("unknown schema", where)
         return

@@ -10,16 +10,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from langgraph_amc.trajectories.importers.attributes import Raw, read_scores, read_span
+from langgraph_amc.trajectories.importers.pages import detect_in, records_of
 from langgraph_amc.trajectories.importers.spans import MALFORMED, Score, Span, Unusable
 from langgraph_amc.trajectories.importers.values import at, first, nested, seconds
 
 
 def detect(record: Any) -> bool:
     """Whether this looks like a span, an annotation or a page of them."""
-    if not isinstance(record, Mapping):
-        return False
-    if isinstance(record.get("data"), list) and record["data"]:
-        return detect(record["data"][0])
+    return detect_in(record, _is_known)
+
+
+def _is_known(record: Mapping[str, Any]) -> bool:
     return _is_span(record) or _is_annotation(record)
 
 
@@ -33,10 +34,11 @@ def _is_annotation(record: Mapping[str, Any]) -> bool:
 
 def read(record: Any, where: str, key: str) -> Iterator[Span | Score | Unusable]:
     """What one record holds: a span with its annotations, an annotation, or a page of either."""
-    if isinstance(record, Mapping) and isinstance(record.get("data"), list):
-        for item in record["data"]:
-            yield from read(item, where, key)
-        return
+    for item in records_of(record):
+        yield from _read(item, where, key)
+
+
+def _read(record: Any, where: str, key: str) -> Iterator[Span | Score | Unusable]:
     if not detect(record):
         yield Unusable("unknown schema", where)
         return

@@ -18,9 +18,12 @@ from typing import Any
 import numpy as np
 from langchain_core.language_models import BaseChatModel
 
+from langgraph_amc.checks import check_whole, is_number
 from langgraph_amc.context import ParticleContext, current_particle
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.policy.budget import BudgetExceededError
 from langgraph_amc.policy.seeds import mix
+from langgraph_amc.trajectories.transcript import printable
 from langgraph_amc.trajectories.types import Segments
 from langgraph_amc.value.ensembles import mean_and_spread
 from langgraph_amc.value.judges.asking import Asker, is_fatal, open_model, read_message
@@ -52,8 +55,7 @@ class Judge:
         concurrency: int = 16,
     ) -> None:
         for name, count, least in (("votes", votes, 1), ("retries", retries, 0), ("concurrency", concurrency, 1)):
-            if isinstance(count, bool) or not isinstance(count, int) or count < least:
-                raise ConfigurationError(f"{name} is a whole number of at least {least}, got {count!r}")
+            check_whole(name, count, least)
         if votes > 1:
             if vars(model).get("temperature") == 0:
                 raise ConfigurationError("votes at temperature 0 are all the same: raise the judge's temperature")
@@ -67,11 +69,11 @@ class Judge:
         self._asker = Asker(model, prompts.schema())
 
     def score(self, transcripts: Sequence[Segments]) -> FloatArray:
-        """Mean vote on each state, float64 [n], in units of reward; NaN where no answer could be read.
+        """Mean vote on each state, float64 [n], in units of reward; NaN where no answer could be read, or paid for.
 
         Raises
         ------
-        BudgetExceededError: a call did not fit into an account around. Errors of the model that no later call could
+        BudgetExceededError: not one call fitted into the accounts around. Errors of the model that no later call could
         avoid (a bad key, an unknown model) are raised as they are.
         """
         return self.score_with_spread(transcripts)[0]
@@ -82,7 +84,7 @@ class Judge:
 
     def poll(self, transcripts: Sequence[Segments]) -> FloatArray:
         """The single votes, float64 [n, votes], in units of reward; identical states are asked about once."""
-        texts = ["".join(segments) for segments in transcripts]
+        texts = [printable("".join(segments)) for segments in transcripts]
         states = list(dict.fromkeys(texts))
         readings = self._ask([(state, vote) for state in states for vote in range(self.votes)])
         _warn(readings)
@@ -105,13 +107,16 @@ class Judge:
         pool = ThreadPoolExecutor(min(workers, len(questions)), thread_name_prefix="amc-judge")
         try:
             asked: list[Future[Reading]] = [pool.submit(copy_context().run, self._vote, q) for q in questions]
-            done = wait(asked, return_when=FIRST_EXCEPTION).done
-            for future in asked:
-                if future in done and (error := future.exception()) is not None:
-                    raise error
-            return [future.result() for future in asked]
+            wait(asked, return_when=FIRST_EXCEPTION)
         finally:
             pool.shutdown(cancel_futures=True)
+        ended = [future for future in asked if not future.cancelled()]
+        errors = [error for future in ended if (error := future.exception()) is not None]
+        fatal = [error for error in errors if not isinstance(error, BudgetExceededError)]
+        if fatal or len(errors) == len(ended):
+            raise (fatal or errors)[0]
+        unpaid = Reading(None, "the budget did not pay for it")
+        return [unpaid if f.cancelled() or f.exception() is not None else f.result() for f in asked]
 
     def _vote(self, question: tuple[str, int]) -> Reading:
         state, vote = question
@@ -209,11 +214,10 @@ def _pollable(model: BaseChatModel) -> BaseChatModel:
 
 
 def _scale(name: str, given: tuple[float, float]) -> Scale:
-    try:
-        low, high = given
-        return Scale(float(low), float(high))
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name} is a pair (low, high) of numbers, such as (0, 10), got {given!r}") from error
+    pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    if len(pair) != 2 or not all(is_number(end) for end in pair):
+        raise ConfigurationError(f"{name} is a pair (low, high) of numbers, such as (0, 10), got {given!r}")
+    return Scale(float(pair[0]), float(pair[1]))
 
 
 def _warn(readings: Sequence[Reading]) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
+from langgraph_amc.checks import check_text, is_number, is_whole
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.trajectories.transcript import printable
 from langgraph_amc.trajectories.types import Segments
 from langgraph_amc.value.judges.reading import Scale
 
@@ -47,6 +49,15 @@ class Example:
     score: float
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        segments = [self.transcript] if isinstance(self.transcript, str) else self.transcript
+        if not isinstance(segments, Sequence) or not all(isinstance(segment, str) for segment in segments):
+            raise ConfigurationError(f"an example's transcript is its text or its segments, got {self.transcript!r}")
+        if not is_number(self.score):
+            raise ConfigurationError(f"an example's score is a number on the judge's scale, got {self.score!r}")
+        if not isinstance(self.reason, str):
+            raise ConfigurationError(f"an example's reason is text, got {self.reason!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
@@ -69,8 +80,14 @@ class Prompts:
     _shots: tuple[tuple[str, Example], ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.max_chars is not None and self.max_chars < SHORTEST:
-            raise ConfigurationError(f"max_chars is at least {SHORTEST}, or None for no limit, got {self.max_chars}")
+        if self.max_chars is not None and not is_whole(self.max_chars, SHORTEST):
+            raise ConfigurationError(
+                f"max_chars is a whole number of at least {SHORTEST}, or None for no limit, got {self.max_chars!r}"
+            )
+        for name, text in (("task", self.task), ("criteria", self.criteria)):
+            check_text(name, text)
+        if not isinstance(self.explain, bool):
+            raise ConfigurationError(f"explain is True or False, got {self.explain!r}")
         for example in self.examples:
             if not self.scale.low <= example.score <= self.scale.high:
                 raise ConfigurationError(f"an example's score of {example.score} is not on the scale {self.scale}")
@@ -85,7 +102,8 @@ class Prompts:
         for text, example in self._shots:
             asked += [HumanMessage(f"{text}\n\n{form}"), AIMessage(self._answer(example, as_json))]
         again = "" if problem is None else f"An earlier answer could not be used: {problem}. "
-        return [*asked, HumanMessage(f"{self._shown(run)}\n\n{again}{form}")]
+        asked.append(HumanMessage(f"{self._shown(run)}\n\n{again}{form}"))
+        return [message.model_copy(update={"content": printable(str(message.content))}) for message in asked]
 
     def schema(self) -> dict[str, Any]:
         """JSON schema of an answer; the range stands in its description, as some providers know no bounds."""
@@ -129,6 +147,8 @@ class Prompts:
 
 def as_examples(given: Sequence[Example | tuple[Any, ...]]) -> tuple[Example, ...]:
     """Examples from `Example` objects or tuples ``(transcript, score[, reason])``."""
+    if isinstance(given, str):
+        raise ConfigurationError("examples is a list of Example(transcript, score, reason='…'), got text")
     try:
         return tuple(one if isinstance(one, Example) else Example(*one) for one in given)
     except TypeError as error:

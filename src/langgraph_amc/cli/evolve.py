@@ -1,0 +1,181 @@
+"""``amc evolve``: tune the local model of an app by evolution, from rewards alone; the same command goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from langgraph_amc.cli.executor import ExecutorName, Workers
+from langgraph_amc.cli.options import (
+    AppName,
+    AsJson,
+    EffectsOf,
+    Quiet,
+    RewardName,
+    Seed,
+    Tasks,
+    check_writable,
+    read_effects,
+)
+from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
+from langgraph_amc.cli.progress import standing
+from langgraph_amc.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from langgraph_amc.evolution.schedules import Schedule
+    from langgraph_amc.tasks.task import TaskSet
+
+_PARTS = {"train": 0.6, "validation": 0.15, "held-out": 0.25}
+"""Where the tasks have no splits."""
+
+
+def evolve(
+    app_name: AppName,
+    tasks: Tasks,
+    reward: RewardName,
+    model: Annotated[str, typer.Option(help="Folder of the model, which the app calls as amc-local/<folder>")],
+    out: Annotated[Path, typer.Option(help="Folder for history, rollouts and tuned model; gone on with")] = Path(
+        "evolved"
+    ),
+    split: Annotated[str | None, typer.Option(help="Train on the tasks of this split")] = None,
+    validation: Annotated[str | None, typer.Option(help="Stop, and pick the best weights, by this split")] = None,
+    held_out: Annotated[str | None, typer.Option(help="Compare base and tuned on this split")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks of each split", min=1)] = None,
+    generations: Annotated[int, typer.Option(help="The most generations", min=1)] = 50,
+    population: Annotated[int, typer.Option(help="Members per generation", min=2)] = 32,
+    batch: Annotated[int, typer.Option(help="Tasks per generation; every member runs them all", min=1)] = 16,
+    repeats: Annotated[int, typer.Option(help="Runs of each task per member", min=1)] = 1,
+    sigma: Annotated[float, typer.Option(help="Standard deviation of the perturbation of a weight")] = 1e-3,
+    sigma_end: Annotated[float | None, typer.Option(help="Sigma of the last generation, for linear and cosine")] = None,
+    schedule: Annotated[str, typer.Option(help="Of sigma: constant, linear, cosine or automatic")] = "constant",
+    alpha: Annotated[float | None, typer.Option(help="A constant step size; else a share of sigma")] = None,
+    alpha_ratio: Annotated[float, typer.Option(help="Step size as a share of sigma")] = 0.5,
+    rank: Annotated[int, typer.Option(help="Of the perturbations; 0: full rank, one member at a time", min=0)] = 1,
+    noise: Annotated[str, typer.Option(help="rademacher or gaussian")] = "rademacher",
+    shaping: Annotated[str, typer.Option(help="Of rewards: z, ranks or none")] = "z",
+    baseline: Annotated[str, typer.Option(help="task: less the mean of each task; none")] = "task",
+    antithetic: Annotated[bool, typer.Option(help="Try each direction with both signs")] = True,
+    common_noise: Annotated[bool, typer.Option(help="All members sample with the same random numbers")] = True,
+    trust_region: Annotated[float | None, typer.Option(help="Largest root mean square of a step per weight")] = None,
+    decay: Annotated[float, typer.Option(help="Share of the way back to the base that each generation takes")] = 0.0,
+    scope: Annotated[str, typer.Option(help="What is perturbed: all, linear or lora")] = "all",
+    racing: Annotated[
+        float | None, typer.Option(help="Stop members early whose coefficient is known to this margin, e.g. 0.25")
+    ] = None,
+    validate_every: Annotated[int, typer.Option(help="Generations between two validations", min=1)] = 5,
+    patience: Annotated[int, typer.Option(help="Validations without a new best before it stops; 0: never", min=0)] = 3,
+    measured: Annotated[int, typer.Option(help="Runs of each validation and held-out task", min=1)] = 4,
+    effects: EffectsOf = None,
+    rollout_seconds: Annotated[float | None, typer.Option(help="A rollout that takes longer is missing")] = None,
+    seed: Seed = 0,
+    concurrency: Annotated[int, typer.Option(help="Rollouts that run at a time", min=1)] = 64,
+    executor: ExecutorName = "local",
+    workers: Workers = 2,
+    max_usd: MaxUsd = None,
+    max_tokens: MaxTokens = None,
+    max_calls: MaxCalls = None,
+    max_seconds: MaxSeconds = None,
+    price: PriceOf = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tune the app's local model from rewards alone, and compare it with the base on held-out tasks.
+
+    Run the same command again to go on with what was stopped or killed. Each rollout really runs: give --effects for
+    tools that write.
+    """
+    from langgraph_amc.evaluate.evolving import evolve as run
+    from langgraph_amc.evolution.racing import Racing
+    from langgraph_amc.evolution.strategy import Strategy
+    from langgraph_amc.policy.budget import Budget
+
+    check_writable(out)
+    parts = _splits(tasks, split, validation, held_out, limit, seed)
+    strategy: dict[str, Any] = {"shaping": shaping, "baseline": baseline, "noise": noise}
+    perturbed: dict[str, Any] = {"scope": scope}
+    options: dict[str, Any] = {"effects": read_effects(effects)}
+    if rollout_seconds is not None:
+        options["budget"] = Budget(seconds=rollout_seconds)
+    with standing(quiet or as_json) as told:
+        found = run(
+            app_name,
+            parts[0],
+            reward,
+            model=model,
+            out=out,
+            validation=parts[1],
+            held_out=parts[2],
+            strategy=Strategy(
+                population=population,
+                sigma=_schedule(schedule, sigma, sigma_end, generations),
+                alpha=alpha,
+                alpha_ratio=alpha_ratio,
+                antithetic=antithetic,
+                trust_region=trust_region,
+                decay=decay,
+                rank=rank or None,
+                seed=seed,
+                **strategy,
+            ),
+            generations=generations,
+            batch=batch,
+            repeats=repeats,
+            validate_every=validate_every,
+            patience=patience or None,
+            measured=measured,
+            racing=None if racing is None else Racing(racing),
+            common_noise=common_noise,
+            **perturbed,
+            options=options,
+            concurrency=concurrency,
+            budget=read_budget(max_usd, max_tokens, max_calls, max_seconds, price),
+            executor=executor,
+            workers=workers,
+            progress=told,
+        )
+    typer.echo(json.dumps(found.to_json()) if as_json else found.to_text())
+
+
+def _splits(
+    name: str, split: str | None, validation: str | None, held_out: str | None, limit: int | None, seed: int
+) -> tuple[TaskSet, TaskSet, TaskSet]:
+    """Tasks to train on, to validate on and to hold out; where no split is named, parts of all tasks."""
+    from langgraph_amc.tasks.loading import load_tasks
+    from langgraph_amc.tasks.task import TaskSet
+
+    every = load_tasks(name)
+    if not len(every):
+        raise ConfigurationError(f"{name} holds no tasks: give some to train on, and others to compare on")
+    wanted = (split, validation, held_out)
+    if wanted == (None, None, None):
+        every = every.random_split(_PARTS, seed)
+        if missing := set(_PARTS) - set(every.splits):
+            raise ConfigurationError(
+                f"{len(every)} tasks are too few to set a part aside ({', '.join(sorted(missing))}): give more, or "
+                "--split, --validation and --held-out"
+            )
+        wanted = tuple(_PARTS)  # type: ignore[assignment]  # three names
+    if wanted[0] is None:
+        raise ConfigurationError("give --split, the tasks to train on, beside --validation and --held-out")
+    found = [TaskSet() if part is None else every.split(part)[:limit] for part in wanted]
+    for part, chosen in zip(wanted, found, strict=True):
+        if part is not None and not len(chosen):
+            raise ConfigurationError(f"no task has the split {part!r}; there are {', '.join(every.splits) or 'none'}")
+    return found[0], found[1], found[2]
+
+
+def _schedule(kind: str, start: float, end: float | None, generations: int) -> Schedule:
+    from langgraph_amc.evolution.schedules import Automatic, Constant, Cosine, Linear
+
+    if kind in ("linear", "cosine"):
+        if end is None:
+            raise ConfigurationError(f"--schedule {kind} needs --sigma-end, e.g. a quarter of --sigma")
+        return (Linear if kind == "linear" else Cosine)(start, end, generations)
+    if end is not None:
+        raise ConfigurationError(f"--sigma-end belongs to --schedule linear or cosine, not {kind}")
+    if kind not in ("constant", "automatic"):
+        raise ConfigurationError(f"--schedule is constant, linear, cosine or automatic, got {kind!r}")
+    return Constant(start) if kind == "constant" else Automatic(start)

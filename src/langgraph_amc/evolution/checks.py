@@ -1,0 +1,31 @@
+"""Arguments of this room, checked where they arrive."""
+
+from __future__ import annotations
+
+import math
+
+from langgraph_amc.errors import ConfigurationError
+
+
+def finite(name: str, value: object, *, above: float) -> None:
+    """Refuse what is not a finite number greater than ``above``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= above:
+        raise ConfigurationError(f"{name} must be a finite number above {above}, got {value!r}")
+
+
+def at_least(name: str, value: object, least: float) -> None:
+    """Refuse what is not a finite number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+        raise ConfigurationError(f"{name} must be a finite number of at least {least}, got {value!r}")
+
+
+def whole(name: str, value: object, least: int) -> None:
+    """Refuse what is not an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+
+def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Refuse what is not in the list."""
+    if value not in allowed:
+        raise ConfigurationError(f"{name} is one of {', '.join(map(repr, allowed))}, got {value!r}")

@@ -1,0 +1,72 @@
+"""Tuned weights as ordinary files: a plain Hugging Face folder, or a LoRA adapter."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.evolution.layout import parameters_of
+from langgraph_amc.evolution.weights import Weights
+
+_WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".index.json")
+
+
+def export(
+    weights: Weights, folder: str | Path, *, source: str | Path | None = None, dtype: torch.dtype | None = None
+) -> Path:
+    """Write the model as it is now; a model with adapters is written as an adapter (``adapter_model.safetensors``).
+
+    Parameters
+    ----------
+    folder: must not exist, or be empty; it appears whole or not at all.
+    source: the folder that the model came from; what is not weights there (tokenizer, chat template) is copied.
+    dtype: ``torch.float32`` writes the float32 masters of a bfloat16 or float16 model, with nothing rounded away, by
+        way of a copy of the model in host memory. Default: the model's own type, as it was served.
+
+    Raises
+    ------
+    ConfigurationError: the folder is not empty; another dtype than these.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(f"{folder} is there already: name a new folder for the tuned model")
+    model: Any = weights.model
+    own = next(model.parameters()).dtype
+    if dtype not in (None, torch.float32, own):
+        raise ConfigurationError(f"the tuned model can be written as {own} or torch.float32, not {dtype}")
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        (_in_float32(weights) if dtype not in (None, own) else model).save_pretrained(partial)
+        if source is not None:
+            _copy_rest(Path(source), partial)
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def _in_float32(weights: Weights) -> Any:
+    copied = copy.deepcopy(weights.model).to("cpu", torch.float32)
+    parameters = parameters_of(copied, weights.layout.entries)
+    with torch.no_grad():
+        for entry in weights.layout.entries:
+            entry.view(parameters[entry.parameter]).copy_(weights.master(entry))
+    return copied
+
+
+def _copy_rest(source: Path, folder: Path) -> None:
+    """Copy the files that are not weights and that the model did not write itself."""
+    if not source.is_dir():
+        raise ConfigurationError(f"source is the folder that the model was loaded from; {source} is none")
+    for path in source.iterdir():
+        if path.is_file() and not path.name.endswith(_WEIGHT_FILES) and not (folder / path.name).exists():
+            shutil.copy2(path, folder / path.name)

@@ -1,0 +1,1 @@
+"""How a running model computes with perturbed weights: where its parameters act, factors, and rows of a batch."""
