@@ -123,6 +123,17 @@ def test_a_straggler_holds_nobody_up(world: Path, tmp_path: Path, monkeypatch: p
     assert said[:8] == ["fast"] * 8
 
 
+def test_a_rollout_that_takes_too_long_is_missing(world: Path, tmp_path: Path) -> None:
+    some = TaskSet.from_iterable([{"id": "s", "input": "slow"}, {"id": "f", "input": "fast"}])
+    limits = {"budget": Budget(seconds=1.0)}
+    found = run(world, tmp_path / "out", tasks=some, generations=1, concurrency=4, options=limits)
+    [record] = read(tmp_path / "out" / "history.jsonl").records
+    slow = record.notes["tasks"].index("s")
+    assert np.isnan(record.rewards[:, slow]).all()
+    assert np.isfinite(record.rewards[:, 1 - slow]).any()
+    assert found.failed == 0
+
+
 def test_a_budget_ends_it_and_the_next_call_goes_on(world: Path, tmp_path: Path) -> None:
     whole = run(world, tmp_path / "whole")
     with pytest.raises(OutOfBudgetError, match="tokens"):

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from langgraph_amc_ray import LostWorkersError, RayExecutor, RemoteError
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate.collect import collect
+from langgraph_amc.evaluate.compare import compare
 from langgraph_amc.evaluate.execution.executor import LocalExecutor, Processes, remote_executor
 from langgraph_amc.evaluate.execution.work import Work
 from langgraph_amc.evaluate.runner import Job, Outcome
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.tasks import Task, TaskSet
 from langgraph_amc.trajectories.store import TrajectoryStore
+from tests.cli.test_cli import APP
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -99,6 +102,20 @@ async def test_collecting_on_ray_stores_the_same_and_failures_are_results(sleepe
         assert "thirteen" in (found.first_failure or "")
         with pytest.raises(LostWorkersError, match="t666"):
             await ended(executor, jobs(loaded.settings, tmp_path / "notes", [666], nap=0.0), 1)
+
+
+async def test_a_comparison_on_ray_is_the_comparison_here(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(APP)
+    options = {"particles": 3, "resample": "every(1)", "value": f"{tmp_path}/agent.py:blind"}
+    work = Work(f"{tmp_path}/agent.py:graph", f"{tmp_path}/agent.py:fine", options)
+    loaded = work.load()
+    tasks = TaskSet([Task(f"t{i}", f"walk {i}") for i in range(4)])
+    here = await compare(loaded.app, tasks, loaded.reward, loaded.settings)
+    async with remote_executor("ray", work, loaded.settings, Processes(2)) as executor:
+        there = await compare(loaded.app, tasks, loaded.reward, loaded.settings, executor=executor)
+    assert here.resamplings == there.resamplings > 0
+    for one, other in zip(here.arms, there.arms, strict=True):
+        assert replace(one, seconds=0.0) == replace(other, seconds=0.0)
 
 
 async def test_what_goes_wrong_in_a_worker_is_said_here(sleeper: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -52,33 +52,41 @@ def bar(title: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]
 
 @contextmanager
 def standing(quiet: bool = False) -> Iterator[Callable[[Standing], None]]:
-    """A line that says where a run of evolution stands; without a terminal, one line per generation."""
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TextColumn("{task.fields[where]}"))
+    """Two lines that say where a run of evolution stands; without a terminal, one line per generation."""
     shown = -1
-    with Progress(*columns, console=stderr, disable=quiet or not stderr.is_terminal) as progress:
-        task = progress.add_task("starting", total=None, where="")
+    with ExitStack() as stack:
+        live = None
+        if stderr.is_terminal and not quiet:
+            live = stack.enter_context(Live(Text("starting"), console=stderr))
 
         def update(at: Standing) -> None:
             nonlocal shown
-            progress.update(task, description=at.doing, completed=at.done, total=at.total, where=_where(at))
             number = -1 if at.generation is None else at.generation.number
-            if number > shown and not quiet and not stderr.is_terminal:
-                stderr.print(f"generation {number + 1}/{at.generations}: {_where(at)}", highlight=False, soft_wrap=True)
+            if live is not None:
+                live.update(Text(f"{at.doing}: {at.done}/{at.total} rollouts · {_used(at)}\n{_found(at)}", style="dim"))
+            elif number > shown and not quiet:
+                told = f"generation {number + 1}/{at.generations}: {_found(at)} · {_used(at)}"
+                stderr.print(told, highlight=False, markup=False, soft_wrap=True)
             shown = max(shown, number)
 
         yield update
 
 
-def _where(at: Standing) -> str:
-    """The last generation and validation, what was used, and how long it may still take."""
+def _found(at: Standing) -> str:
+    """The last generation and validation."""
     parts = []
     if (g := at.generation) is not None:
         noise = "-" if g.signal_to_noise is None else f"{g.signal_to_noise:.2f}"
         parts += [f"reward {g.reward} best {g.best:.3f}", f"sigma {g.sigma:.2g}", f"signal/noise {noise}"]
     if at.validation is not None:
         parts.append(f"validation {at.validation.reward.mean:.3f}")
-    parts.append(f"{at.tokens:,} tokens")
-    if at.seconds_left is not None:
-        minutes, seconds = divmod(round(at.seconds_left), 60)
-        parts.append(f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d} left")
     return " · ".join(parts)
+
+
+def _used(at: Standing) -> str:
+    """What was used, and how long it may still take."""
+    used = f"{at.tokens:,} tokens"
+    if at.seconds_left is None:
+        return used
+    minutes, seconds = divmod(round(at.seconds_left), 60)
+    return f"{used} · {minutes // 60}:{minutes % 60:02d}:{seconds:02d} left"

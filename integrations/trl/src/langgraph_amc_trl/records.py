@@ -81,7 +81,7 @@ class Trained:
 
     Attributes
     ----------
-    model: folder of the tuned model. weights: their hash (`evolution.weights`). trajectories: run for training, exactly.
+    model: folder of the tuned model. weights: their hash (`evolution.weights`). trajectories: run for training.
     gain: held-out tasks, last measurement minus first, paired; ``None`` where none were given.
     first_failure: why the first failed run failed.
     """
