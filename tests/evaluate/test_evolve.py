@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from langgraph_amc.policy.budget import Budget
 from langgraph_amc.policy.engines import loaded_engine
 from langgraph_amc.tasks import TaskSet
 from langgraph_amc.trajectories.store import TrajectoryStore
+from tests.cli.test_cli import APP, TOOLED
 from tests.evaluate.evolve_world import made, tasks
 
 STRATEGY = amc.Strategy(population=4, sigma=0.02, seed=5)
@@ -176,6 +178,25 @@ def test_what_cannot_work_is_said_before_anything_runs(
 def test_an_app_that_calls_another_model_is_found_out(world: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelNotReachedError, match="amc-local/"):
         run(world, tmp_path / "out", app=f"{world}/agent.py:deaf")
+
+
+def test_tools_of_which_nothing_is_known_are_named(world: Path, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(APP)
+    (tmp_path / "tooled.py").write_text(TOOLED)
+    app = f"{tmp_path}/tooled.py:graph"
+    with (
+        pytest.warns(UserWarning, match=r"side effects of send: .* every rollout"),
+        pytest.raises(ModelNotReachedError),
+    ):
+        run(world, tmp_path / "out", app=app)
+    with warnings.catch_warnings(), pytest.raises(ModelNotReachedError):
+        warnings.filterwarnings("error", message=".*side effects")
+        run(world, tmp_path / "known", app=app, options={"effects": {"send": "pure"}})
+
+
+async def test_inside_an_event_loop_it_names_the_function_to_await(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="aevolve"):
+        run(world, tmp_path / "out")
 
 
 def test_runs_that_all_fail_or_are_not_judged_end_it(world: Path, tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ def test_what_cannot_work_is_said_before_anything_runs(
         ({"method": {"steps": 1}}, "method is GRPO"),
         ({"options": {"particles": 4}}, "leave particles out"),
         ({"model": ""}, "model is empty"),
+        ({"model": tmp_path / "none"}, "can be loaded"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             run(**changes)

@@ -17,8 +17,8 @@ import torch
 from langgraph_amc.errors import ConfigurationError
 
 EntryKind = Literal["linear", "embedding", "vector"]
-Scope = Literal["all", "linear", "lora"]
-SCOPES: tuple[Scope, ...] = ("all", "linear", "lora")
+Scope = Literal["all", "linear", "vectors", "lora"]
+SCOPES: tuple[Scope, ...] = ("all", "linear", "vectors", "lora")
 
 
 class LayoutMismatchError(ConfigurationError):
@@ -81,7 +81,8 @@ def layout(model: torch.nn.Module, scope: Scope = "all") -> Layout:
     Parameters
     ----------
     scope: ``"all"``: matrices, embeddings, norms and biases; ``"linear"``: the matrices of linear layers, without
-        embeddings and a head tied to one; ``"lora"``: the adapters of a peft model.
+        embeddings and a head tied to one; ``"vectors"``: norm gains and biases, so few that a small population's
+        signal is not lost among them; ``"lora"``: the adapters of a peft model.
 
     Raises
     ------
@@ -141,6 +142,7 @@ def _entries(modules: Mapping[str, torch.nn.Module], names: list[str], scope: Sc
     if (
         kind is None
         or (scope == "linear" and kind != "linear")
+        or (scope == "vectors" and kind != "vector")
         or (scope == "lora" and ("lora_" not in name or not weight.requires_grad))
     ):
         return []

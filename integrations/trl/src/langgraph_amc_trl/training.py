@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -80,11 +80,10 @@ def train(
     path = _model_path(model)
     settings = read_settings(app, **{"particles": 1, **_checked(options)})
     judge = as_reward(reward)
-    ledger = Ledger(Path(out))
-    try:
-        with _served(path, concurrency) as engine, _loop(concurrency) as wait, recording(engine) as recorder:
-            rollouts = Rollouts(app, judge, settings, recorder, method.temperature, method.seed, concurrency)
-            weights = Weights(engine.model, layout(engine.model))
+    with _served(path, concurrency) as engine, _loop(concurrency) as wait, recording(engine) as recorder:
+        weights = Weights(engine.model, layout(engine.model))
+        rollouts = Rollouts(app, judge, settings, recorder, method.temperature, method.seed, concurrency)
+        with closing(Ledger(Path(out))) as ledger:
             about = {"model": path, "method": asdict(method), "weights": weights.hash(), "trl": version("trl")}
             ledger.note("start", about)
             course = _Course(method, chosen, measured, repeats, every, rollouts, wait, ledger, progress)
@@ -99,9 +98,7 @@ def train(
                 folder = export(weights, Path(out) / MODEL, source=path if Path(path).is_dir() else None)
             trained = course.result(folder, weights.hash())
             ledger.note("end", {"weights": trained.weights, "seconds": trained.seconds})
-    finally:
-        ledger.close()
-    return trained
+            return trained
 
 
 def _check(method: GRPO, tasks: TaskSet, held_out: TaskSet, repeats: int, every: int, concurrency: int) -> None:

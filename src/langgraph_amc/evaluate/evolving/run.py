@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, nullcontext
@@ -39,6 +40,7 @@ from langgraph_amc.evolution.loop import evolve as run_loop
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.policy.litellm_setup import load_litellm
 from langgraph_amc.policy.usage import LOCAL_PROVIDER
+from langgraph_amc.runtime.effects import read_effects
 from langgraph_amc.runtime.settings import Settings, read_settings
 from langgraph_amc.tasks.loading import load_reward
 from langgraph_amc.tasks.rewards import as_reward
@@ -114,12 +116,23 @@ def evolve(
 ) -> Evolution:
     """`aevolve`, to be called where no event loop runs; blocking nodes and rewards get as many threads as rollouts."""
 
+    if _in_a_loop():
+        raise ConfigurationError("an event loop runs here already: await amc.aevolve(…) instead")
+
     async def run() -> Evolution:
         threads = ThreadPoolExecutor(settings.get("concurrency", CONCURRENCY) + 4)
         asyncio.get_running_loop().set_default_executor(threads)
         return await aevolve(app, tasks, reward, model=model, out=out, **settings)
 
     return asyncio.run(run())
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def aevolve(
@@ -165,6 +178,7 @@ async def aevolve(
     graph = load_served_app(app) if isinstance(app, str) else app
     judge = load_reward(reward) if isinstance(reward, str) else as_reward(reward)
     settings = read_settings(graph, **given)
+    _warn_of_tools(graph, given.get("effects"))
     tuning = Tuning(path, about.scope, about.strategy.decay > 0, min(concurrency, 256))
     if executor == LOCAL:
         opened: Any = local_replicas(LocalExecutor(graph, judge), tuning)
@@ -204,6 +218,18 @@ def _checked(options: Mapping[str, Any] | None) -> dict[str, Any]:
     if given := sorted({"particles", "value", "reward", "seed", "journal"} & (options or {}).keys()):
         raise ConfigurationError(f"a rollout is one plain run: leave {', '.join(given)} out of the options")
     return dict(options or {})
+
+
+def _warn_of_tools(app: Any, effects: Any) -> None:
+    """Say which tools are going to act once per rollout without anybody having said that they may."""
+    rules = read_effects(effects, app)
+    if rules is not None and (unknown := rules.unclassified()):
+        warnings.warn(
+            f"nothing is known of the side effects of {', '.join(unknown)}: they act in every rollout; say what they do "
+            f"with options={{'effects': {{{unknown[0]!r}: 'pure'}}}}, on the command line --effects {unknown[0]}=pure "
+            "(or stateful, deny)",
+            stacklevel=3,
+        )
 
 
 @asynccontextmanager

@@ -1,0 +1,239 @@
+"""The arms of the Sudoku study: how each trains a policy, and how all are measured on the same held-out puzzles.
+
+Evolution strategies (Agentic ESOpt, section 3, with its released settings) and policy gradients (`langgraph_amc_trl`)
+start from the same policy, and run through the same app, tasks, engine and number of trajectories. Weights are those
+after the last update: no arm picks its best on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from langgraph_amc.evaluate.evolving import evolve
+from langgraph_amc.evaluate.runner import Job, run_jobs
+from langgraph_amc.evolution import Constant, Cosine, Strategy
+from langgraph_amc.policy.engines import loaded_engine
+from langgraph_amc.policy.seeds import mix
+from langgraph_amc.runtime.settings import read_settings
+from langgraph_amc.smc import best_value
+from langgraph_amc.tasks import Task, TaskSet
+from langgraph_amc.tasks.loading import load_object, load_reward, load_tasks
+from langgraph_amc.trajectories.store import TrajectoryStore
+
+SUDOKU = Path(__file__).resolve().parents[1] / "examples" / "sudoku"
+AGENT, POLICY = SUDOKU / "agent.py", SUDOKU / "policy"
+VANILLA, PAPER, OURS, GRPO, PPO_LIKE = "vanilla ES", "paper's ES", "ours", "GRPO", "PPO-like"
+EVOLVED, GRADIENTS = (VANILLA, PAPER, OURS), (GRPO, PPO_LIKE)
+BASES = {"base, T = 1": 1.0, "base, T = 0.7": 0.7, "base, greedy": 0.0}
+AMC_BASE, AMC_TUNED = "AMC on the base", "AMC on the best tuned"
+PARTICLES, GROUP = 8, 8
+_END = {15: 5 / 7}
+"""sigma's last value by its first: the paper's 1e-3 -> 2.5e-4, and 7e-4 -> 5e-4 with 15 empty cells."""
+_STEP = {(PAPER, 15): 5 / 7, (OURS, 15): 5 / 7, (VANILLA, 15): 1.0}
+"""alpha by sigma's first value: the paper's 5e-4 for all, where sigma is 1e-3 with 5 and 10 empty cells."""
+_CELL, _WRITTEN = re.compile(r"(r[1-9]c[1-9])=([1-9.])"), re.compile(r"Filled (r[1-9]c[1-9]) with ([1-9])")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What every trained arm may use: ``generations`` updates of ``population * tasks`` trajectories each."""
+
+    generations: int
+    population: int
+    tasks: int
+
+    @property
+    def trajectories(self) -> int:
+        return self.generations * self.population * self.tasks
+
+
+@dataclass(frozen=True)
+class World:
+    """Puzzles of one horizon by split, none of which shares a solution with another split."""
+
+    horizon: int
+    tasks: TaskSet
+    concurrency: int
+
+    @classmethod
+    def of(cls, horizon: int, validation: int, test: int, concurrency: int) -> World:
+        tasks = load_tasks(f"{AGENT}:tasks", train=400, validation=validation, test=test, masks=(horizon,))
+        return cls(horizon, tasks, concurrency)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training run: an arm with a value of its swept setting (sigma, or the learning rate) and a seed."""
+
+    arm: str
+    setting: float
+    seed: int
+    scale: Scale
+
+
+def installed() -> bool:
+    """Whether the policy gradients can run."""
+    return all(importlib.util.find_spec(name) is not None for name in ("trl", "langgraph_amc_trl"))
+
+
+def app_of(model: str | Path, temperature: float = 1.0) -> Any:
+    """The agent around a local model."""
+    return load_object(f"{AGENT}:build")(f"amc-local/{model}", temperature)
+
+
+def train(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
+    """Run it in ``folder``, or go on with what is there; the tuned model's folder, and what it took."""
+    return (_evolved if trial.arm in EVOLVED else _by_gradients)(trial, world, folder)
+
+
+def strategy(trial: Trial, horizon: int) -> Strategy:
+    """The evolution strategy of an arm; all start with the same step for the same sigma, but for the last vanilla."""
+    sigma, step = trial.setting, _STEP.get((trial.arm, horizon), 0.5)
+    falling = Cosine(sigma, sigma * _END.get(horizon, 0.25), trial.scale.generations)
+    common: dict[str, Any] = {"population": trial.scale.population, "seed": trial.seed}
+    if trial.arm == OURS:
+        return Strategy(sigma=falling, alpha_ratio=step, rank=1, antithetic=True, baseline="task", **common)
+    schedule = Constant(sigma) if trial.arm == VANILLA else falling
+    theirs: dict[str, Any] = {"antithetic": False, "baseline": "none", "noise": "gaussian", "rank": None}
+    return Strategy(sigma=schedule, alpha=step * sigma, **theirs, **common)
+
+
+def _evolved(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
+    found = evolve(
+        app_of(POLICY),
+        world.tasks.split("train"),
+        load_reward(f"{AGENT}:solved"),
+        model=POLICY,
+        out=folder,
+        strategy=strategy(trial, world.horizon),
+        generations=trial.scale.generations,
+        batch=trial.scale.tasks,
+        patience=None,
+        common_noise=trial.arm == OURS,
+        concurrency=world.concurrency,
+    )
+    with TrajectoryStore(folder / "trajectories.sqlite") as store:
+        tokens = [t.usage.tokens for t in store.trajectories()]
+    curve = [g.reward.mean for g in found.generations]
+    return {"model": found.model, "trajectories": len(tokens), "tokens": sum(tokens), "curve": curve}
+
+
+def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
+    from langgraph_amc_trl import GRPO as Method
+    from langgraph_amc_trl import train as train_policy
+
+    shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short cannot be gone on with
+    scale = trial.scale
+    passes = {"epochs": 4, "minibatches": 2, "accumulation": 4} if trial.arm == PPO_LIKE else {"accumulation": 8}
+    group = min(GROUP, scale.population)
+    found = train_policy(
+        app_of(POLICY),
+        world.tasks.split("train"),
+        load_reward(f"{AGENT}:solved"),
+        model=POLICY,
+        out=folder,
+        method=Method(
+            steps=scale.generations,
+            tasks=scale.population * scale.tasks // group,
+            group=group,
+            learning_rate=trial.setting,
+            seed=trial.seed,
+            **passes,
+        ),
+        concurrency=world.concurrency,
+    )
+    last = found.steps[-1]
+    tokens, curve = last.prompt_tokens + last.answer_tokens, [step.reward for step in found.steps]
+    return {"model": found.model, "trajectories": found.trajectories, "tokens": tokens, "curve": curve}
+
+
+def measure(
+    model: str | Path, tasks: Sequence[Task], seed: int, concurrency: int, *, temperature: float = 1.0, amc: bool = False
+) -> dict[str, Any]:
+    """One run of each task: rewards by task (``None``: no reward), tokens and trajectories.
+
+    The random numbers are those of evolution's held-out comparison under this seed, the same for all models; the
+    particles of AMC, which would all do the same, have their own.
+    """
+    options = {"particles": PARTICLES, "value": rules, "select": best_value} if amc else {"particles": 1}
+    app = app_of(model, temperature)
+    settings = read_settings(app, **options)
+    noises = [None if amc else (seed, "held-out", -1, task.id, 0) for task in tasks]
+    jobs = [Job(t, mix(seed, "held-out", -1, 0), settings, noise=n) for t, n in zip(tasks, noises, strict=True)]
+    try:
+        return asyncio.run(_measured(app, jobs, max(1, concurrency // settings.particles), concurrency))
+    finally:
+        engine = loaded_engine(model)
+        if engine is not None:
+            engine.close()
+
+
+async def _measured(app: Any, jobs: Sequence[Job], runs: int, threads: int) -> dict[str, Any]:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(threads + 4))
+    rewards: dict[str, float | None] = {}
+    tokens = trajectories = 0
+    judge = load_reward(f"{AGENT}:solved")
+    async with aclosing(run_jobs(app, jobs, judge, concurrency=runs)) as outcomes:
+        async for outcome in outcomes:
+            result = outcome.result
+            chosen = next(i for i, p in enumerate(result.particles) if p.name == result.winner.name)
+            rewards[outcome.job.task.id] = outcome.rewards[chosen]
+            tokens += result.usage.tokens
+            trajectories += len(result.particles) + len(result.pruned)
+    in_order = {job.task.id: rewards[job.task.id] for job in jobs}
+    return {"rewards": in_order, "tokens": tokens, "trajectories": trajectories}
+
+
+def rules(transcript: str) -> float:
+    """V of AMC: 0 once a rule is broken or a cell has no digit left, else 0.9 for each empty cell.
+
+    Sudoku's rules and nothing else: 0.9 is about what one cell costs the base at temperature 1.
+    """
+    peers = _peers()
+    board = {cell: digit for cell, digit in _CELL.findall(transcript) if cell in peers}
+    given = {cell for cell, digit in board.items() if digit != "."}
+    board |= {cell: digit for cell, digit in _WRITTEN.findall(transcript) if cell not in given}
+    for cell, digit in board.items():
+        seen = {board[peer] for peer in peers[cell]} - {"."}
+        if digit in seen or (digit == "." and len(seen) == 9):
+            return 0.0
+    return 0.9 ** sum(digit == "." for digit in board.values())
+
+
+@cache
+def _peers() -> dict[str, tuple[str, ...]]:
+    """The cells that share a row, a column or a box with each cell, by name."""
+    load_object(f"{AGENT}:build")  # whose folder holds the package below
+    from sudoku.board import PEERS, cell_name
+
+    return {cell_name(cell): tuple(map(cell_name, peers)) for cell, peers in enumerate(PEERS)}
+
+
+def solved_share(found: dict[str, Any]) -> float:
+    """Mean reward of a measurement."""
+    return float(np.nanmean(np.array(list(found["rewards"].values()), dtype=float)))
+
+
+def best_trial(trials: Sequence[tuple[Trial, float]]) -> Trial:
+    """The one with the best mean on validation puzzles; of equals the first."""
+    return max(trials, key=lambda t: t[1])[0]
+
+
+def at_seed(trial: Trial, seed: int) -> Trial:
+    """The same under another seed."""
+    return replace(trial, seed=seed)
+
+
+Progress = Callable[[str], None]
