@@ -160,7 +160,13 @@ def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
 
 
 def measure(
-    model: str | Path, tasks: Sequence[Task], seed: int, concurrency: int, *, temperature: float = 1.0, amc: bool = False
+    model: str | Path,
+    tasks: Sequence[Task],
+    seed: int,
+    concurrency: int,
+    *,
+    temperature: float = 1.0,
+    amc: bool = False,
 ) -> dict[str, Any]:
     """One run of each task: rewards by task (``None``: no reward), tokens and trajectories.
 

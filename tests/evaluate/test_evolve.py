@@ -189,9 +189,10 @@ def test_tools_of_which_nothing_is_known_are_named(world: Path, tmp_path: Path) 
         pytest.raises(ModelNotReachedError),
     ):
         run(world, tmp_path / "out", app=app)
-    with warnings.catch_warnings(), pytest.raises(ModelNotReachedError):
+    with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*side effects")
-        run(world, tmp_path / "known", app=app, options={"effects": {"send": "pure"}})
+        with pytest.raises(ModelNotReachedError):
+            run(world, tmp_path / "known", app=app, options={"effects": {"send": "pure"}})
 
 
 async def test_inside_an_event_loop_it_names_the_function_to_await(world: Path, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def evolve(
     common_noise: Annotated[bool, typer.Option(help="All members sample with the same random numbers")] = True,
     trust_region: Annotated[float | None, typer.Option(help="Largest root mean square of a step per weight")] = None,
     decay: Annotated[float, typer.Option(help="Share of the way back to the base that each generation takes")] = 0.0,
-    scope: Annotated[str, typer.Option(help="What is perturbed: all, linear or lora")] = "all",
+    scope: Annotated[str, typer.Option(help="What is perturbed: all, linear, vectors or lora")] = "all",
     racing: Annotated[
         float | None, typer.Option(help="Stop members early whose coefficient is known to this margin, e.g. 0.25")
     ] = None,

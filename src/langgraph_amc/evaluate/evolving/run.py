@@ -224,10 +224,10 @@ def _warn_of_tools(app: Any, effects: Any) -> None:
     """Say which tools are going to act once per rollout without anybody having said that they may."""
     rules = read_effects(effects, app)
     if rules is not None and (unknown := rules.unclassified()):
+        known = f"options={{'effects': {{{unknown[0]!r}: 'pure'}}}}"
         warnings.warn(
-            f"nothing is known of the side effects of {', '.join(unknown)}: they act in every rollout; say what they do "
-            f"with options={{'effects': {{{unknown[0]!r}: 'pure'}}}}, on the command line --effects {unknown[0]}=pure "
-            "(or stateful, deny)",
+            f"nothing is known of the side effects of {', '.join(unknown)}: they act in every rollout; say what they "
+            f"do with {known}, on the command line --effects {unknown[0]}=pure (or stateful, deny)",
             stacklevel=3,
         )
 
