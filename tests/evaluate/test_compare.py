@@ -145,6 +145,33 @@ async def test_total_failure_is_no_result(tmp_path: Any) -> None:
         await compare(app, TASKS[:2], as_reward(unbroken), guided)
 
 
+async def test_what_a_model_that_judges_takes_is_counted() -> None:
+    class Judging(BaseChatModel):
+        @property
+        def _llm_type(self) -> str:
+            return "judging"
+
+        def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+            usage = {"input_tokens": 1000, "output_tokens": 1, "total_tokens": 1001}
+            message = AIMessage(str(sees_slips(messages[0].content)), usage_metadata=usage)
+            return ChatResult(generations=[ChatGeneration(message=message)])
+
+    asked: list[int] = []
+
+    def judged(transcripts: Any) -> list[float]:
+        asked.append(len(transcripts))
+        return [float(Judging().invoke(text).content) for text in transcripts]
+
+    async def run(value: Any) -> dict[str, ArmResult]:
+        settings = read_settings(build(), particles=3, value=value, resample=amc.every(2))
+        found = await compare(build(), TASKS[:2], as_reward(unbroken), settings, same_tokens=False)
+        return {arm.name: arm for arm in found.arms}
+
+    plain, dear = await run(sees_slips), await run(judged)
+    more = sum(dear[name].tokens - plain[name].tokens for name in (BEST_OF_N, AMC))
+    assert more == pytest.approx(1001 * sum(asked) / 2), "per task"
+
+
 async def test_without_usage_there_is_no_arm_of_equal_tokens() -> None:
     class Silent(Coin):
         def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:

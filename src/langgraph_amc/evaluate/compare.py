@@ -299,9 +299,9 @@ def _fill(grid: _Grid, at: tuple[int, int], pool: Sequence[Outcome], tokens: flo
     except SelectionError:
         grid.selected[at] = grid.observable[at] = 0.0 if all(c.failed for c in candidates) else math.nan
     grid.runs[at] = keep + (pruned if tokens == math.inf else 0)
-    usages = [r.trajectory.usage for o in pool for r in (*o.result.particles, *o.result.pruned)]
-    if tokens != math.inf:
-        usages = [r.trajectory.usage for r in reports[:keep]]
+    # all that the runs took, what a language model as V took among it; of some of them, what they took themselves
+    whole = tokens == math.inf
+    usages = [o.result.usage for o in pool] if whole else [r.trajectory.usage for r in reports[:keep]]
     grid.tokens[at] = sum(u.tokens for u in usages)
     grid.output_tokens[at] = sum(u.output_tokens for u in usages)
 

@@ -72,8 +72,5 @@ def _is_plain(value: Any) -> bool:
                 return False
         return True
     if kind is list:
-        for part in value:
-            if not (type(part) in _ATOMS or _is_plain(part)):
-                return False
-        return True
+        return all(type(part) in _ATOMS or _is_plain(part) for part in value)
     return kind in _ATOMS
