@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -27,11 +28,13 @@ from langgraph_amc.policy.gate import current_account
 from langgraph_amc.policy.seeds import mix
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.tasks.task import Task, TaskSet
-from langgraph_amc.trajectories.store import TrajectoryStore
+from langgraph_amc.trajectories.store import Record, TrajectoryStore
 from langgraph_amc.trajectories.types import Trajectory, Usage
 
 Floats = NDArray[np.float64]
 TRAIN, VALIDATION, HELD_OUT = "train", "validation", "held-out"
+TOGETHER = 1.0
+"""Seconds of rollouts that are stored in one transaction: short ones take no longer than their storing, one by one."""
 
 
 class OutOfBudgetError(AMCError):
@@ -71,6 +74,25 @@ class Measured:
 
     tasks: TaskSet
     repeats: int
+
+
+class _Ended:
+    """Rollouts that have ended; they are stored together."""
+
+    def __init__(self, store: TrajectoryStore) -> None:
+        self._store = store
+        self._records: list[Record] = []
+        self._stored = time.monotonic()
+
+    def add(self, record: Record) -> None:
+        self._records.append(record)
+        if time.monotonic() - self._stored >= TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        records, self._records = self._records, []
+        self._store.add_records(lambda: records, on_conflict="skip")
+        self._stored = time.monotonic()
 
 
 class StoredRollouts:
@@ -173,19 +195,23 @@ class StoredRollouts:
         ended = 0
         failures: list[str] = []
         unjudged: list[str] = []
-        async with aclosing(self._replicas.run(jobs, concurrency=self._concurrency)) as outcomes:
-            async for outcome in outcomes:
-                i = at[(outcome.job.member, outcome.job.task.id, outcome.job.noise)]
-                rewards[i] = self._keep(outcome, wanted[i], names[i], weights)
-                ended += 1
-                failures += [t.error for t in outcome.trajectories if t.status == "failed" and t.error is not None]
-                unjudged += outcome.missing
-                self._progress(title, len(stored) + ended, len(wanted))
+        keep = _Ended(self._store)
+        try:
+            async with aclosing(self._replicas.run(jobs, concurrency=self._concurrency)) as outcomes:
+                async for outcome in outcomes:
+                    i = at[(outcome.job.member, outcome.job.task.id, outcome.job.noise)]
+                    rewards[i] = self._note(outcome, wanted[i], names[i], weights, keep)
+                    ended += 1
+                    failures += [t.error for t in outcome.trajectories if t.status == "failed" and t.error is not None]
+                    unjudged += outcome.missing
+                    self._progress(title, len(stored) + ended, len(wanted))
+        finally:
+            keep.flush()
         await self._check(rewards, failures, unjudged, before)
         return rewards
 
-    def _keep(self, outcome: Outcome, rollout: Rollout, name: str, weights: str) -> float:
-        """Store a rollout that ended by itself; returns its reward, NaN where there is none."""
+    def _note(self, outcome: Outcome, rollout: Rollout, name: str, weights: str, keep: _Ended) -> float:
+        """Keep a rollout that ended by itself; returns its reward, NaN where there is none."""
         [trajectory] = outcome.trajectories
         tally = self.tally
         tally.usage = tally.usage + outcome.result.usage
@@ -196,12 +222,8 @@ class StoredRollouts:
             return math.nan
         member = {} if rollout.member is None else {"pair": rollout.member.pair, "sign": rollout.member.sign}
         where = {"evolution": rollout.phase, "generation": rollout.generation, "repeat": rollout.column.repeat}
-        self._store.add(
-            [replace(trajectory, run_id=name)],
-            task=asdict(outcome.job.task),
-            run_metadata=where | member | {"weights": weights},
-            on_conflict="skip",
-        )
+        more = where | member | {"weights": weights}
+        keep.add(Record(replace(trajectory, run_id=name), asdict(outcome.job.task), more))
         return _reward(trajectory)
 
     async def _check(self, rewards: Floats, failures: list[str], unjudged: list[str], before: int) -> None:
