@@ -216,6 +216,15 @@ def test_json_is_exact(rewards, option, rank, noise):
     assert State.from_json(json.loads(json.dumps(state.to_json(), allow_nan=False))) == state
 
 
+@pytest.mark.parametrize("shaping", ["z", "ranks"])
+@pytest.mark.parametrize("power", [-590, -300, 300])
+def test_the_unit_of_the_reward_makes_no_difference(shaping, power):
+    strategy = Strategy(population=6, shaping=shaping)
+    rewards = np.random.default_rng(0).random((6, 4))
+    updates = [tell(strategy, start(strategy), ask(strategy, State()), np.ldexp(rewards, by))[0] for by in (0, power)]
+    assert updates[0].coefficients == updates[1].coefficients
+
+
 @given(arrays(np.float64, st.integers(1, 40), elements=st.floats(-1e200, 1e200, allow_subnormal=False)))
 def test_fixed_point_keeps_sixteen_bits(weights):
     integers, exponent = fixed_point(weights)

@@ -117,7 +117,9 @@ def _shape(fitness: Floats, shaping: Shaping, tie: float) -> Floats:
     known = ~np.isnan(fitness)
     shaped = fitness.copy()
     if shaping == "z":
-        shaped[known] = (fitness[known] - fitness[known].mean()) / fitness[known].std()
+        centred = fitness[known] - fitness[known].mean()
+        centred /= np.abs(centred).max()  # squares of tiny rewards would vanish
+        shaped[known] = centred / centred.std()
     else:
         shaped[known] = _centred_ranks(fitness[known], tie)
     return shaped
