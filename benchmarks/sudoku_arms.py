@@ -1,8 +1,9 @@
 """The arms of the Sudoku study: how each trains a policy, and how all are measured on the same held-out puzzles.
 
 Evolution strategies (Agentic ESOpt, section 3, with its released settings) and policy gradients (`langgraph_amc_trl`)
-start from the same policy, and run through the same app, tasks, engine and number of trajectories. Weights are those
-after the last update: no arm picks its best on the way.
+start from the same policy, and have the same prompts, puzzles, engine and number of trajectories. Weights are those
+after the last update: no arm picks its best on the way. What needs no app (evolution, and measuring a policy) runs
+without it, see `sudoku_direct`; policy gradients and AMC run the app itself.
 """
 
 from __future__ import annotations
@@ -11,38 +12,40 @@ import asyncio
 import importlib.util
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sudoku_direct import BATCH, evolve_directly, exported, held_out_noise, measured_directly
 
-from langgraph_amc.evaluate.evolving import evolve
 from langgraph_amc.evaluate.runner import Job, run_jobs
 from langgraph_amc.evolution import Constant, Cosine, Strategy
-from langgraph_amc.policy.engines import loaded_engine
+from langgraph_amc.evolution.loop import Course
+from langgraph_amc.policy.engines import get_engine, loaded_engine
 from langgraph_amc.policy.seeds import mix
 from langgraph_amc.runtime.settings import read_settings
-from langgraph_amc.smc import best_value
+from langgraph_amc.smc import best_value, never
 from langgraph_amc.tasks import Task, TaskSet
 from langgraph_amc.tasks.loading import load_object, load_reward, load_tasks
-from langgraph_amc.trajectories.store import TrajectoryStore
 
 SUDOKU = Path(__file__).resolve().parents[1] / "examples" / "sudoku"
 AGENT, POLICY = SUDOKU / "agent.py", SUDOKU / "policy"
-VANILLA, PAPER, OURS, GRPO, PPO_LIKE = "vanilla ES", "paper's ES", "ours", "GRPO", "PPO-like"
-EVOLVED, GRADIENTS = (VANILLA, PAPER, OURS), (GRPO, PPO_LIKE)
+VANILLA, PAPER, OURS, NORMS = "vanilla ES", "paper's ES", "ours", "ours, norms only"
+GRPO, PPO_LIKE = "GRPO", "PPO-like"
+EVOLVED, GRADIENTS = (VANILLA, PAPER, OURS, NORMS), (GRPO, PPO_LIKE)
 BASES = {"base, T = 1": 1.0, "base, T = 0.7": 0.7, "base, greedy": 0.0}
-AMC_BASE, AMC_TUNED = "AMC on the base", "AMC on the best tuned"
+GREEDY_TUNED = "best tuned, greedy"
+BEST_OF, AMC_BASE, AMC_TUNED = "best of 8 on the base", "AMC on the base", "AMC on the best tuned"
 PARTICLES, GROUP = 8, 8
 _END = {15: 5 / 7}
 """sigma's last value by its first: the paper's 1e-3 -> 2.5e-4, and 7e-4 -> 5e-4 with 15 empty cells."""
-_STEP = {(PAPER, 15): 5 / 7, (OURS, 15): 5 / 7, (VANILLA, 15): 1.0}
-"""alpha by sigma's first value: the paper's 5e-4 for all, where sigma is 1e-3 with 5 and 10 empty cells."""
+_STEP = {(PAPER, 15): 5 / 7, (OURS, 15): 5 / 7, (NORMS, 15): 5 / 7, (VANILLA, 15): 1.0}
+"""alpha by sigma's first value, else 0.5: the paper's alpha is 5e-4 throughout."""
 _CELL, _WRITTEN = re.compile(r"(r[1-9]c[1-9])=([1-9.])"), re.compile(r"Filled (r[1-9]c[1-9]) with ([1-9])")
 
 
@@ -99,11 +102,11 @@ def train(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
 
 
 def strategy(trial: Trial, horizon: int) -> Strategy:
-    """The evolution strategy of an arm; all start with the same step for the same sigma, but for the last vanilla."""
+    """The evolution strategy of an arm."""
     sigma, step = trial.setting, _STEP.get((trial.arm, horizon), 0.5)
     falling = Cosine(sigma, sigma * _END.get(horizon, 0.25), trial.scale.generations)
     common: dict[str, Any] = {"population": trial.scale.population, "seed": trial.seed}
-    if trial.arm == OURS:
+    if trial.arm in (OURS, NORMS):
         return Strategy(sigma=falling, alpha_ratio=step, rank=1, antithetic=True, baseline="task", **common)
     schedule = Constant(sigma) if trial.arm == VANILLA else falling
     theirs: dict[str, Any] = {"antithetic": False, "baseline": "none", "noise": "gaussian", "rank": None}
@@ -111,23 +114,19 @@ def strategy(trial: Trial, horizon: int) -> Strategy:
 
 
 def _evolved(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
-    found = evolve(
-        app_of(POLICY),
-        world.tasks.split("train"),
-        load_reward(f"{AGENT}:solved"),
-        model=POLICY,
-        out=folder,
-        strategy=strategy(trial, world.horizon),
-        generations=trial.scale.generations,
-        batch=trial.scale.tasks,
-        patience=None,
-        common_noise=trial.arm == OURS,
-        concurrency=world.concurrency,
+    train_on, scale = world.tasks.split("train"), trial.scale
+    run = evolve_directly(
+        strategy(trial, world.horizon),
+        Course(train_on.ids, scale.generations, scale.tasks, validate_every=0, patience=None),
+        train_on,
+        POLICY,
+        folder,
+        common=trial.arm in (OURS, NORMS),
+        scope="vectors" if trial.arm == NORMS else "all",
     )
-    with TrajectoryStore(folder / "trajectories.sqlite") as store:
-        tokens = [t.usage.tokens for t in store.trajectories()]
-    curve = [g.reward.mean for g in found.generations]
-    return {"model": found.model, "trajectories": len(tokens), "tokens": sum(tokens), "curve": curve}
+    model = exported(folder, POLICY, scale.generations)
+    curve = [float(np.nanmean(rewards)) for rewards in run.rewards]
+    return {"model": str(model), "trajectories": run.trajectories, "tokens": run.tokens, "curve": curve}
 
 
 def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
@@ -159,24 +158,28 @@ def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
     return {"model": found.model, "trajectories": found.trajectories, "tokens": tokens, "curve": curve}
 
 
-def measure(
-    model: str | Path,
-    tasks: Sequence[Task],
-    seed: int,
-    concurrency: int,
-    *,
-    temperature: float = 1.0,
-    amc: bool = False,
-) -> dict[str, Any]:
-    """One run of each task: rewards by task (``None``: no reward), tokens and trajectories.
+def measure(model: str | Path, tasks: Sequence[Task], seed: int, *, temperature: float = 1.0) -> dict[str, Any]:
+    """One run of each task: rewards by task, tokens and trajectories; the same random numbers for all models."""
+    engine = get_engine(model, max_batch=BATCH)
+    try:
+        episodes = asyncio.run(measured_directly(engine, tasks, seed, temperature))
+    finally:
+        engine.close()
+    rewards = {task.id: episode.reward for task, episode in zip(tasks, episodes, strict=True)}
+    return {"rewards": rewards, "tokens": sum(e.tokens for e in episodes), "trajectories": len(episodes)}
 
-    The random numbers are those of evolution's held-out comparison under this seed, the same for all models; the
-    particles of AMC, which would all do the same, have their own.
-    """
-    options = {"particles": PARTICLES, "value": rules, "select": best_value} if amc else {"particles": 1}
-    app = app_of(model, temperature)
+
+def measure_app(
+    model: str | Path, tasks: Sequence[Task], seed: int, concurrency: int, value: Any = None, resample: bool = True
+) -> dict[str, Any]:
+    """The same through the app; with a value function as AMC, whose particles have random numbers of their own."""
+    app = app_of(model)
+    options: dict[str, Any] = {"particles": 1}
+    if value is not None:
+        options = {"particles": PARTICLES, "value": value, "select": best_value}
+        options |= {} if resample else {"resample": never()}
     settings = read_settings(app, **options)
-    noises = [None if amc else (seed, "held-out", -1, task.id, 0) for task in tasks]
+    noises = [held_out_noise(seed, task) if value is None else None for task in tasks]
     jobs = [Job(t, mix(seed, "held-out", -1, 0), settings, noise=n) for t, n in zip(tasks, noises, strict=True)]
     try:
         return asyncio.run(_measured(app, jobs, max(1, concurrency // settings.particles), concurrency))
@@ -184,6 +187,13 @@ def measure(
         engine = loaded_engine(model)
         if engine is not None:
             engine.close()
+
+
+def agreement(world: World, n: int = 16) -> float:
+    """Share of tasks on which the app and the rollouts without it get the same reward: 1, but for rounding."""
+    tasks = list(world.tasks.split("validation"))[:n]
+    app, direct = measure_app(POLICY, tasks, 0, world.concurrency), measure(POLICY, tasks, 0)
+    return float(np.mean([app["rewards"][task.id] == direct["rewards"][task.id] for task in tasks]))
 
 
 async def _measured(app: Any, jobs: Sequence[Job], runs: int, threads: int) -> dict[str, Any]:
@@ -203,7 +213,7 @@ async def _measured(app: Any, jobs: Sequence[Job], runs: int, threads: int) -> d
 
 
 def rules(transcript: str) -> float:
-    """V of AMC: 0 once a rule is broken or a cell has no digit left, else 0.9 for each empty cell.
+    """V of AMC: 0 once a rule is broken or a cell has no digit left, else 0.9 ** (empty cells).
 
     Sudoku's rules and nothing else: 0.9 is about what one cell costs the base at temperature 1.
     """
@@ -230,16 +240,3 @@ def _peers() -> dict[str, tuple[str, ...]]:
 def solved_share(found: dict[str, Any]) -> float:
     """Mean reward of a measurement."""
     return float(np.nanmean(np.array(list(found["rewards"].values()), dtype=float)))
-
-
-def best_trial(trials: Sequence[tuple[Trial, float]]) -> Trial:
-    """The one with the best mean on validation puzzles; of equals the first."""
-    return max(trials, key=lambda t: t[1])[0]
-
-
-def at_seed(trial: Trial, seed: int) -> Trial:
-    """The same under another seed."""
-    return replace(trial, seed=seed)
-
-
-Progress = Callable[[str], None]

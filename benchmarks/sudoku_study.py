@@ -4,14 +4,15 @@
 
 Every trained arm spends generations * population * tasks trajectories per run. Its sigma, or its learning rate, is
 swept with the first seed and chosen on validation puzzles; the other seeds train with what was chosen. Then all arms
-are measured on the same held-out puzzles with the same random numbers. "Best tuned", for AMC, is the trained arm with
-the best validation puzzles under the same seed.
+are measured on the same held-out puzzles with the same random numbers. "Best tuned" is the trained arm that solves most
+validation puzzles under the same seed; greedy, it is compared with the greedy base: what is better there is no
+sharpening. AMC has 8 particles and the same V as best of 8, which are independent runs.
 
 Everything is kept in --out: one JSON file per training run in trials/ and per (arm, horizon, seed) in cells/. It can
 be stopped and called again, and the table is of what is there. *solved*: mean with its 95 % interval over puzzles and
 runs within them, as `amc evolve` has it. *minus base*: the paired difference to the base at temperature 1, whose
-interval is over puzzles and over training runs, both drawn anew (the pigeonhole bootstrap of Owen 2007, too wide
-rather than too narrow); then the difference of each seed. The last line is JSON.
+interval is over puzzles and over training runs, both drawn anew (the pigeonhole bootstrap of Owen 2007; rough with
+three seeds); then the difference of each seed. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -19,39 +20,45 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from kept import read, same, write
 from rich.console import Console
-from rich.table import Table
 from sudoku_arms import (
     AMC_BASE,
     AMC_TUNED,
     BASES,
+    BEST_OF,
     EVOLVED,
     GRADIENTS,
+    GREEDY_TUNED,
+    NORMS,
+    OURS,
     POLICY,
     Scale,
     Trial,
     World,
-    best_trial,
+    agreement,
     installed,
     measure,
+    measure_app,
+    rules,
     solved_share,
     train,
 )
+from sudoku_table import Row, differences, show
 
-from langgraph_amc.evaluate.statistics import Estimate, Scores, estimate
 from langgraph_amc.policy.litellm_setup import load_litellm
 
-BASE = next(iter(BASES))
 TRAINED = (*EVOLVED, *GRADIENTS)
-ARMS = (*BASES, *TRAINED, AMC_BASE, AMC_TUNED)
-SIGMAS, RATES = (2.5e-3, 5e-3, 1e-2), (1e-5, 1e-4, 1e-3)
+ARMS = (*BASES, *TRAINED, GREEDY_TUNED, BEST_OF, AMC_BASE, AMC_TUNED)
+SIGMAS, NORM_SIGMAS, RATES = (2.5e-3, 5e-3, 1e-2), (0.03, 0.1, 0.3), (1e-5, 1e-4, 1e-3)
 
 
 @dataclass(frozen=True)
@@ -67,47 +74,55 @@ class Study:
     puzzles: int
     validation: int
     concurrency: int
+    value: str | None
     console: Console
 
     def run(self) -> None:
         """Whatever is not there yet."""
         for horizon in self.horizons:
             world = World.of(horizon, self.validation, self.puzzles, self.concurrency)
-            for arm in (name for name in self.arms if name in BASES):
-                for seed in range(self.seeds):
-                    self._cell(arm, world, seed, POLICY, {}, temperature=BASES[arm])
-            for arm in (name for name in self.arms if name in TRAINED):
-                if arm not in GRADIENTS or installed():
+            self._check(world)
+            for arm, seed in product(self.arms, range(self.seeds)):
+                if arm in BASES:
+                    self._cell(arm, world, seed, POLICY, temperature=BASES[arm])
+            for arm in self.arms:
+                if arm in EVOLVED or (arm in GRADIENTS and installed()):
                     self._trained(arm, world)
-            for seed in range(self.seeds):
-                if AMC_BASE in self.arms:
-                    self._cell(AMC_BASE, world, seed, POLICY, {}, amc=True)
-                if AMC_TUNED in self.arms:
-                    self._on_best(world, seed)
+            for seed, arm in product(range(self.seeds), self.arms):
+                if arm in (BEST_OF, AMC_BASE):
+                    self._cell(arm, world, seed, POLICY, amc=True, resample=arm != BEST_OF)
+                elif arm in (GREEDY_TUNED, AMC_TUNED):
+                    self._on_best(arm, world, seed)
+
+    def _check(self, world: World) -> None:
+        """Stop where the rollouts without the app are not those of the app."""
+        path = self.out / f"agreement-{world.horizon}.json"
+        share = (read(path) or {"share": agreement(world)})["share"]
+        if share < 0.9:
+            raise SystemExit(f"the app and its loop without LangGraph agree on {share:.0%} of puzzles only")
+        write(path, {"share": share})
 
     def _trained(self, arm: str, world: World) -> None:
-        """Sweep with the first seed, train the others with what was best, measure all."""
+        """Sweep with the first seed, train the others with what was best on validation puzzles, measure all."""
         trials = [Trial(arm, setting, 0, self.scale) for setting in self.swept[arm]]
-        best = best_trial([(trial, self._trial(trial, world)["validation"]) for trial in trials])
+        best = max(trials, key=lambda trial: self._trial(trial, world)["validation"])
         for seed in range(self.seeds):
             trial = Trial(arm, best.setting, seed, self.scale)
-            done = self._trial(trial, world)
-            about = {"trained": done, "sweep_trajectories": self.scale.trajectories * (len(trials) - 1)}
-            self._cell(arm, world, seed, self._folder(trial, world) / "run" / "model", about)
+            about = {"trained": self._trial(trial, world)}
+            about |= {"sweep_trajectories": self.scale.trajectories * (len(trials) - 1)}
+            self._cell(arm, world, seed, self._model(trial, world), about)
 
-    def _on_best(self, world: World, seed: int) -> None:
-        """AMC on the policy that did best on validation puzzles; anew where another one has become the best."""
-        cells = {arm: read(self.cell(arm, world.horizon, seed)) for arm in TRAINED}
-        known = {arm: cell for arm, cell in cells.items() if cell is not None}
+    def _on_best(self, arm: str, world: World, seed: int) -> None:
+        """On the policy that did best on validation puzzles."""
+        cells = {name: read(self.cell(name, world.horizon, seed)) for name in TRAINED}
+        known = {name: cell["trained"] for name, cell in cells.items() if cell is not None}
         if not known:
             return
-        best = max(known, key=lambda arm: known[arm]["trained"]["validation"])
-        path = self.cell(AMC_TUNED, world.horizon, seed)
-        before = read(path)
-        if before is not None and before["on"] != best:
-            path.unlink()
-        trial = Trial(best, known[best]["trained"]["setting"], seed, self.scale)
-        self._cell(AMC_TUNED, world, seed, self._folder(trial, world) / "run" / "model", {"on": best}, amc=True)
+        best = max(known, key=lambda name: known[name]["validation"])
+        setting = known[best]["setting"]
+        how: dict[str, Any] = {"amc": True} if arm == AMC_TUNED else {"temperature": 0.0}
+        model = self._model(Trial(best, setting, seed, self.scale), world)
+        self._cell(arm, world, seed, model, {"on": f"{best} {setting:g}"}, **how)
 
     def _trial(self, trial: Trial, world: World) -> dict[str, Any]:
         folder = self._folder(trial, world)
@@ -118,19 +133,34 @@ class Study:
         folder.mkdir(parents=True, exist_ok=True)
         found = train(trial, world, folder / "run")
         seconds = time.perf_counter() - began
-        measured = measure(found.pop("model"), world.tasks.split("validation"), trial.seed, self.concurrency)
+        measured = measure(found.pop("model"), world.tasks.split("validation"), trial.seed)
         done = {"setting": trial.setting, **found, "seconds": seconds, "validation": solved_share(measured)}
         write(path, done)
         self.console.print(f"{folder.name}: validation {done['validation']:.3f}, {seconds:.0f} s", style="dim")
         return done
 
-    def _cell(self, arm: str, world: World, seed: int, model: Path, about: dict[str, Any], **how: Any) -> None:
+    def _cell(
+        self,
+        arm: str,
+        world: World,
+        seed: int,
+        model: Path,
+        about: dict[str, Any] | None = None,
+        *,
+        amc: bool = False,
+        **how: Any,
+    ) -> None:
+        """Measure, unless that was done for the very policy that ``about`` tells of."""
         path = self.cell(arm, world.horizon, seed)
-        if path.exists():
+        known = read(path)
+        if known is not None and all(known.get(name) == said for name, said in (about or {}).items()):
             return
-        began = time.perf_counter()
-        found = measure(model, world.tasks.split("test"), seed, self.concurrency, **how)
-        write(path, {"arm": arm, "horizon": world.horizon, "seed": seed, **about, **found})
+        began, tasks = time.perf_counter(), world.tasks.split("test")
+        if amc:
+            found = measure_app(model, tasks, seed, self.concurrency, self.value or rules, **how)
+        else:
+            found = measure(model, tasks, seed, **how)
+        write(path, {"arm": arm, "horizon": world.horizon, "seed": seed, **(about or {}), **found})
         seconds = time.perf_counter() - began
         self.console.print(f"{path.stem}: {solved_share(found):.3f}, {seconds:.0f} s", style="dim")
 
@@ -138,144 +168,33 @@ class Study:
         """File of one measurement."""
         return self.out / "cells" / f"{slug(arm)}-{horizon}-{seed}.json"
 
+    def _model(self, trial: Trial, world: World) -> Path:
+        return self._folder(trial, world) / "run" / "model"
+
     def _folder(self, trial: Trial, world: World) -> Path:
         return self.out / "trials" / f"{slug(trial.arm)}-{world.horizon}-{trial.setting:g}-{trial.seed}"
 
 
 def slug(arm: str) -> str:
     """The arm as a part of a file's name."""
-    return "".join(c if c.isalnum() or c == "." else "-" for c in arm.lower()).replace("--", "-")
-
-
-def read(path: Path) -> dict[str, Any] | None:
-    """What is in a file, if it is there."""
-    found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
-    return found
-
-
-def write(path: Path, data: dict[str, Any]) -> None:
-    """All of it, or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".part").write_text(json.dumps(data))
-    os.replace(path.with_suffix(".part"), path)
-
-
-def crossed(scores: Scores, *, resamples: int = 4000) -> Estimate:
-    """Mean of [puzzles, runs] with an interval over puzzles and runs alike: what a run learned shows on all puzzles."""
-    rng = np.random.default_rng(0)
-    known, (puzzles, runs) = ~np.isnan(scores), scores.shape
-    filled = np.where(known, scores, 0.0)
-    rows = rng.multinomial(puzzles, np.full(puzzles, 1 / puzzles), size=resamples)
-    columns = rng.multinomial(runs, np.full(runs, 1 / runs), size=resamples)
-    sums = ((rows @ filled) * columns).sum(axis=1)
-    counts = ((rows @ known) * columns).sum(axis=1)
-    low, high = np.nanpercentile(np.divide(sums, counts, out=np.full(resamples, np.nan), where=counts > 0), [2.5, 97.5])
-    return Estimate(float(np.nanmean(scores)), float(low), float(high))
-
-
-def grid(cells: Sequence[dict[str, Any]]) -> Scores:
-    """[puzzles, seeds] of the same arm."""
-    return np.array([list(cell["rewards"].values()) for cell in cells], dtype=float).T
-
-
-@dataclass(frozen=True)
-class Row:
-    """One arm of one horizon, as far as it is there."""
-
-    arm: str
-    cells: dict[int, dict[str, Any]]
-
-    def against(self, other: Row) -> tuple[Estimate, list[float]] | None:
-        """The paired difference over the seeds that both have, and that of each."""
-        seeds = sorted(self.cells.keys() & other.cells.keys())
-        if not seeds:
-            return None
-        difference = grid([self.cells[s] for s in seeds]) - grid([other.cells[s] for s in seeds])
-        return crossed(difference), [float(mean) for mean in np.nanmean(difference, axis=0)]
-
-    def cost(self) -> dict[str, float]:
-        """Trajectories and tokens: of one training run and of the sweep before it, and for one puzzle."""
-        cells = list(self.cells.values())
-        trained = [cell["trained"] for cell in cells if "trained" in cell]
-        puzzles = sum(len(cell["rewards"]) for cell in cells)
-        return {
-            "trajectories": max((t["trajectories"] for t in trained), default=0),
-            "training_tokens": float(np.mean([t["tokens"] for t in trained])) if trained else 0.0,
-            "sweep_trajectories": max((cell.get("sweep_trajectories", 0) for cell in cells), default=0),
-            "trajectories_per_puzzle": sum(cell["trajectories"] for cell in cells) / puzzles,
-            "tokens_per_puzzle": sum(cell["tokens"] for cell in cells) / puzzles,
-        }
-
-    @property
-    def label(self) -> str:
-        cells = self.cells.values()
-        settings = {f"{cell['trained']['setting']:g}" for cell in cells if "trained" in cell}
-        on = {cell["on"] for cell in cells if "on" in cell}
-        return f"{self.arm} ({', '.join(sorted(settings | on))})" if settings or on else self.arm
+    return re.sub(r"[^a-z0-9.]+", "-", arm.lower())
 
 
 def table(study: Study, horizon: int) -> dict[str, Any]:
-    """Print a horizon's table; the same as plain data."""
+    """Print what is there of a horizon; the same as plain data."""
     found = {arm: {s: read(study.cell(arm, horizon, s)) for s in range(study.seeds)} for arm in ARMS}
-    rows = [Row(arm, {s: c for s, c in cells.items() if c is not None}) for arm, cells in found.items()]
-    base = rows[0]
-    columns = (
-        "arm (sigma, rate, policy)",
-        "solved",
-        "minus base",
-        "each seed",
-        "trained on",
-        "tokens",
-        "tokens/puzzle",
-    )
-    shown = Table(*columns, title=f"{horizon} empty cells, {study.puzzles} held-out puzzles, {study.seeds} seed(s)")
-    result: dict[str, Any] = {}
-    for row in rows:
-        if not row.cells:
-            absent = row.arm in GRADIENTS and not installed()
-            shown.add_row(row.arm, "not run: pip install -e integrations/trl" if absent else "not run")
-            continue
-        solved, cost = estimate(grid(list(row.cells.values()))), row.cost()
-        gain = None if row is base else row.against(base)
-        shown.add_row(
-            row.label,
-            str(solved),
-            "" if gain is None else signed(gain[0]),
-            "" if gain is None else " ".join(f"{d:+.3f}" for d in gain[1]),
-            f"{cost['trajectories']:,.0f} (+{cost['sweep_trajectories']:,.0f})" if cost["trajectories"] else "",
-            f"{cost['training_tokens']:,.0f}" if cost["trajectories"] else "",
-            f"{cost['tokens_per_puzzle']:,.0f}",
-        )
-        result[row.arm] = {"seeds": len(row.cells), "solved": asdict(solved), **cost}
-        if gain is not None:
-            result[row.arm] |= {"minus_base": asdict(gain[0]), "each_seed": gain[1]}
-    study.console.print(shown)
-    return {"arms": result, "ours_minus": order(rows, horizon, study.console)}
-
-
-def order(rows: Sequence[Row], horizon: int, console: Console) -> dict[str, Any]:
-    """Ours against every other trained arm: whether the order turns with the horizon."""
-    ours = next(row for row in rows if row.arm == EVOLVED[-1])
-    differences: dict[str, Any] = {}
-    for row in rows:
-        found = ours.against(row) if row.arm in TRAINED and row is not ours else None
-        if found is not None:
-            differences[row.arm] = asdict(found[0])
-            console.print(f"{horizon} empty cells, ours minus {row.arm}: {signed(found[0])}", highlight=False)
-    return differences
-
-
-def signed(e: Estimate) -> str:
-    """A difference with its interval."""
-    return f"{e.mean:+.3f} [{e.low:+.3f}, {e.high:+.3f}]"
-
-
-def same(path: Path, about: dict[str, Any]) -> None:
-    """Raise SystemExit where --out holds a study of other sizes."""
-    known = read(path)
-    if known is not None and known != about:
-        raise SystemExit(f"{path.parent} holds a study of {known}, now {about}: give another --out, or the same sizes")
-    write(path, about)
+    rows = {arm: Row(arm, {s: c for s, c in cells.items() if c is not None}) for arm, cells in found.items()}
+    absent = {} if installed() else dict.fromkeys(GRADIENTS, "not run: pip install -e integrations/trl")
+    title = f"{horizon} empty cells, {study.puzzles} held-out puzzles, {study.seeds} seed(s)"
+    arms = show(title, list(rows.values()), absent, study.console)
+    about: dict[str, Any] = {"arms": arms}
+    for ours in (OURS, NORMS):
+        others = [rows[arm] for arm in TRAINED if arm != ours]
+        about[f"{ours} minus"] = differences(rows[ours], others, f"{horizon} empty cells", study.console)
+    about |= {
+        f"{AMC_BASE} minus": differences(rows[AMC_BASE], [rows[BEST_OF]], f"{horizon} empty cells", study.console)
+    }
+    return about
 
 
 def options() -> argparse.Namespace:
@@ -288,16 +207,18 @@ def options() -> argparse.Namespace:
     parser.add_argument("--population", type=int, default=32)
     parser.add_argument("--tasks-per-generation", type=int, default=8)
     parser.add_argument("--sigmas", type=float, nargs="+", default=SIGMAS, help="swept by the arms of evolution")
+    parser.add_argument("--norm-sigmas", type=float, nargs="+", default=NORM_SIGMAS, help="of norm gains only")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="swept by the policy gradients")
     parser.add_argument("--puzzles", type=int, default=200, help="held-out ones")
     parser.add_argument("--validation", type=int, default=100, help="puzzles that settings are chosen on")
+    parser.add_argument("--value", help="folder of a trained V for AMC; by default a function that knows the rules")
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--quick", action="store_true", help="whether every arm runs: a size that shows nothing else")
     given = parser.parse_args()
     if given.quick:
         given.generations, given.population, given.tasks_per_generation = 2, 4, 2
         given.puzzles, given.validation, given.seeds = 6, 4, min(given.seeds, 2)
-        given.sigmas, given.rates = given.sigmas[:1], given.rates[:1]
+        given.sigmas, given.norm_sigmas, given.rates = given.sigmas[:1], given.norm_sigmas[:1], given.rates[:1]
     return given
 
 
@@ -305,7 +226,8 @@ def main() -> None:
     given = options()
     load_litellm()
     scale = Scale(given.generations, given.population, given.tasks_per_generation)
-    swept = dict.fromkeys(EVOLVED, given.sigmas) | dict.fromkeys(GRADIENTS, given.rates)
+    swept = dict.fromkeys(EVOLVED, given.sigmas) | {NORMS: given.norm_sigmas}
+    swept |= dict.fromkeys(GRADIENTS, given.rates)
     study = Study(
         given.out,
         scale,
@@ -316,9 +238,13 @@ def main() -> None:
         given.puzzles,
         given.validation,
         given.concurrency,
+        given.value,
         Console(width=None if os.isatty(1) else 160),
     )
-    same(given.out / "study.json", {**asdict(scale), "puzzles": given.puzzles, "validation": given.validation})
+    same(
+        given.out,
+        {**asdict(scale), "puzzles": given.puzzles, "validation": given.validation, "value": given.value},
+    )
     study.run()
     found = {str(horizon): table(study, horizon) for horizon in given.horizons}
     print(json.dumps({"horizons": found, **asdict(scale), "trajectories": scale.trajectories, "quick": given.quick}))
