@@ -1,7 +1,7 @@
 """Learning curves of evolution with perturbations of rank 1, 4, 16 and of full rank, at equal rollouts.
 
     python benchmarks/es_curves.py --out curves [--generations 40] [--population 64] [--tasks 16] [--seeds 3]
-        [--horizon 5] [--temperature 1] [--quick]
+        [--horizon 5] [--measure-on 15] [--temperature 1] [--policy FOLDER] [--quick]
 
 Task: Sudoku with 5 empty cells and the shipped policy at temperature 1, the example's cheapest, unless told otherwise.
 All ranks take the same puzzles in the same order with the same sampling noise, and differ in the directions only; their
@@ -37,23 +37,23 @@ from langgraph_amc.policy.litellm_setup import load_litellm
 RANKS = {"1": 1, "4": 4, "16": 16, "full": None}
 
 
-def run(given: argparse.Namespace, world: World, rank: str, seed: int) -> Run:
+def run(given: argparse.Namespace, world: World, measured: World, rank: str, seed: int) -> Run:
     """One curve, from wherever it is."""
     strategy = Strategy(
         population=given.population, sigma=given.sigma, alpha_ratio=given.ratio, rank=RANKS[rank], seed=seed
     )
-    train, measured = world.tasks.split("train"), world.tasks.split("validation")
+    train = world.tasks.split("train")
     course = Course(train.ids, given.generations, given.tasks, validate_every=given.every, patience=None)
     folder = given.out / f"rank-{rank}-{seed}"
     return evolve_directly(
         strategy,
         course,
         train,
-        POLICY,
+        Path(given.policy),
         folder,
         common=True,
         scope=given.scope,
-        measured=measured,
+        measured=measured.tasks.split("validation"),
         repeats=2 if given.temperature else 1,
         temperature=given.temperature,
     )
@@ -89,10 +89,13 @@ def options() -> argparse.Namespace:
     parser.add_argument("--ratio", type=float, default=1.0, help="alpha by sigma")
     parser.add_argument("--scope", choices=SCOPES, default="all", help="what is perturbed; ranks are of matrices")
     parser.add_argument("--horizon", type=int, default=5, choices=[5, 10, 15], help="empty cells")
+    parser.add_argument("--measure-on", type=int, choices=[5, 10, 15], help="empty cells of the held-out puzzles")
+    parser.add_argument("--policy", default=str(POLICY), help="folder of the model that is tuned")
     parser.add_argument("--temperature", type=float, default=1.0, help="of members and measurements; 0 is greedy")
     parser.add_argument("--puzzles", type=int, default=200, help="held-out ones, two runs each")
     parser.add_argument("--quick", action="store_true", help="whether it runs: a size that shows nothing else")
     given = parser.parse_args()
+    given.measure_on = given.measure_on or given.horizon
     if given.quick:
         given.seeds, given.generations, given.population, given.tasks = 1, 2, 4, 4
         given.every, given.puzzles = 1, 8
@@ -107,7 +110,8 @@ def main() -> None:
     same(given.out, sizes)
     console = Console(width=None if os.isatty(1) else 140)
     world = World.of(given.horizon, given.puzzles, 1, 1)
-    app_of(POLICY)  # which brings the example's modules
+    measured_world = World.of(given.measure_on, given.puzzles, 1, 1)
+    app_of(given.policy)  # which brings the example's modules
     result: dict[str, Any] = {}
     shown = Table(
         "rank",
@@ -115,12 +119,13 @@ def main() -> None:
         "members",
         "weights",
         "gain",
-        title=f"Sudoku, {given.horizon} empty cells, T = {given.temperature:g}, sigma {given.sigma:g}",
+        title=f"Sudoku, trained on {given.horizon} empty cells, measured on {given.measure_on}; "
+        f"T = {given.temperature:g}, sigma {given.sigma:g}, {given.scope}",
     )
     for rank in given.ranks:
         runs = []
         for seed in range(given.seeds):
-            runs.append(run(given, world, rank, seed))
+            runs.append(run(given, world, measured_world, rank, seed))
             console.print(f"rank {rank}, seed {seed}: {runs[-1].trajectories:,} rollouts", style="dim")
         members, (measured, gain) = stretches(runs, given.every), weights(runs)
         by_done = "\n".join(f"{done:>3}: {e}" for done, e in measured.items())
