@@ -135,6 +135,7 @@ def test_json_and_splits_made_from_all_tasks(folder: Path, monkeypatch: pytest.M
     [
         (("--split", "nothing"), "train, validation, held-out"),
         (("--validation", "validation"), "--split"),
+        ((), "--split"),
         (("--split", "train", "--held-out", "train"), "train on and to hold out"),
         (("--split", "train", "--schedule", "cosine"), "--sigma-end"),
         (("--split", "train", "--schedule", "sometimes"), "automatic"),

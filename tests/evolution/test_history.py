@@ -277,8 +277,8 @@ def test_waiting_is_not_needed_for_an_uncontended_lock(tmp_path):
     file = tmp_path / "h.jsonl"
 
     def hold() -> None:
-        History(file, HEADER)
-        time.sleep(60)
+        with History(file, HEADER):
+            time.sleep(60)
 
     process = multiprocessing.get_context("fork").Process(target=hold)
     process.start()
@@ -289,3 +289,12 @@ def test_waiting_is_not_needed_for_an_uncontended_lock(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     History(file, HEADER).close()
+
+
+@pytest.mark.parametrize("held", [b"my precious notes, one line\n", b"[1]\n", b'{"a": 1}'])
+def test_a_file_that_is_no_history_is_left_alone(tmp_path, held):
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(held)
+    with pytest.raises(HistoryError):
+        History(path, Header(Strategy(population=4), "all", "l", "w"))
+    assert path.read_bytes() == held

@@ -128,6 +128,15 @@ async def test_it_stops_when_validation_no_longer_improves_and_names_the_best(tm
     assert (len(log.records), events[-1].best) == (5, 4)
 
 
+async def test_weights_that_were_never_measured_are_passed_over(tmp_path: Path) -> None:
+    """As where the run had validated less often."""
+    await run(tmp_path / "h", Course(TASKS, generations=3, validate_every=3), World((0.1, 0.2, 0.3, 0.4)))
+    known = (0.1, float("nan"), float("nan"), 0.4, 0.2)
+    events, _ = await run(tmp_path / "h", Course(TASKS, generations=4, validate_every=1), World(known))
+    assert [e.done for e in events if isinstance(e, Validated)] == [0, 3, 4]
+    assert events[-1].best == 3
+
+
 async def test_weights_that_are_not_the_historys_are_an_error(tmp_path: Path) -> None:
     course = Course(TASKS, generations=1, validate_every=0)
     await run(tmp_path / "h", course, World())

@@ -151,6 +151,11 @@ def _splits(
         raise ConfigurationError(f"{name} holds no tasks: give some to train on, and others to compare on")
     wanted = (split, validation, held_out)
     if wanted == (None, None, None):
+        if every.splits:
+            raise ConfigurationError(
+                f"{name} has the splits {', '.join(every.splits)}: say which to train on (--split), and which to "
+                "validate on and compare on (--validation, --held-out)"
+            )
         every = every.random_split(_PARTS, seed)
         if missing := set(_PARTS) - set(every.splits):
             raise ConfigurationError(

@@ -147,6 +147,8 @@ class History:
             self._file.seek(0)
             data = self._file.read()
             found = _parse(data[: _whole(data)], self.path)
+            if found is None and not _begun(data):
+                raise HistoryError(f"{self.path} holds something else than a history: move it away")
             if found is not None:
                 _same(found.header, header, self.path)
             self._file.truncate(_whole(data) if found is not None else 0)
@@ -209,6 +211,12 @@ def _whole(data: bytes) -> int:
     return end
 
 
+def _begun(data: bytes) -> bool:
+    """Whether this may be what is left of a first line: it is torn, or its page was never written."""
+    head = b'{"record":"start"'
+    return not data.strip(b"\0") or data.startswith(head) or head.startswith(data)
+
+
 def _parse(data: bytes, path: str | Path) -> Log | None:
     lines = data.splitlines()
     if not lines:
@@ -221,7 +229,7 @@ def _parse(data: bytes, path: str | Path) -> Log | None:
             records.append(Record.from_json(json.loads(line)))
             if records[-1].update.generation.number != number - 1:
                 raise HistoryError(f"generation {number - 1} was expected")
-    except (HistoryError, ValueError, KeyError, TypeError) as error:
+    except (HistoryError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise HistoryError(f"the history {path} is damaged in line {number + 1}: {error}") from error
     return Log(header, tuple(records))
 

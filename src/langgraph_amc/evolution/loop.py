@@ -49,7 +49,7 @@ class Rollouts(Protocol):
     async def validate(self, weights: str) -> Floats:
         """Rewards [tasks, repeats] on the validation tasks with the weights of this hash.
 
-        Those of earlier weights have been asked for before: they are not run again.
+        Those of earlier weights are not run again: NaN where they are not known.
         """
         ...
 
@@ -180,8 +180,8 @@ async def evolve(course: Course, rollouts: Rollouts, history: History) -> AsyncG
     watch = _Watch()
     hashes = [log.header.weights, *(record.weights for record in log.records)]
     for done, known in enumerate(hashes):
-        if course.validates(done):
-            yield await _validated(rollouts, watch, done, known)
+        if course.validates(done) and not np.isnan(rewards := await rollouts.validate(known)).all():
+            yield Validated(done, rewards, watch.see(done, rewards))
     reason = f"all {course.generations} generations are done"
     while history.log.state.number < course.generations:
         if course.patience is not None and watch.since >= course.patience:

@@ -183,6 +183,8 @@ class StoredRollouts:
         missing = [i for i, name in enumerate(names) if name not in stored]
         if not missing:
             return rewards
+        if weights != self._weights and wanted[0].phase == VALIDATION:
+            return rewards  # what was broken off then, or never measured, stays missing
         if weights != self._weights:
             raise ConfigurationError(
                 f"rollouts of earlier weights ({weights[:12]}) are no longer in the store: they cannot be run again; "
@@ -192,7 +194,7 @@ class StoredRollouts:
         jobs = [self._job(wanted[i]) for i in missing]
         at = {(job.member, job.task.id, job.noise): i for job, i in zip(jobs, missing, strict=True)}
         self._progress(title, len(stored), len(wanted))
-        ended = 0
+        ended = by_themselves = 0
         failures: list[str] = []
         unjudged: list[str] = []
         keep = _Ended(self._store)
@@ -202,12 +204,13 @@ class StoredRollouts:
                     i = at[(outcome.job.member, outcome.job.task.id, outcome.job.noise)]
                     rewards[i] = self._note(outcome, wanted[i], names[i], weights, keep)
                     ended += 1
+                    by_themselves += any(map(paid, outcome.trajectories))
                     failures += [t.error for t in outcome.trajectories if t.status == "failed" and t.error is not None]
                     unjudged += outcome.missing
                     self._progress(title, len(stored) + ended, len(wanted))
         finally:
             keep.flush()
-        await self._check(rewards, failures, unjudged, before)
+        await self._check(rewards, failures, unjudged, before if by_themselves else -1)
         return rewards
 
     def _note(self, outcome: Outcome, rollout: Rollout, name: str, weights: str, keep: _Ended) -> float:
@@ -227,7 +230,10 @@ class StoredRollouts:
         return _reward(trajectory)
 
     async def _check(self, rewards: Floats, failures: list[str], unjudged: list[str], before: int) -> None:
-        """Raise where going on would be of no use, or would count what a budget stopped as missing."""
+        """Raise where going on would be of no use, or would count what a budget stopped as missing.
+
+        ``before``: the model's calls before these rollouts, -1 where none of them ended by itself.
+        """
         account = current_account.get()
         if account is not None and account.refused is not None:
             raise OutOfBudgetError(f"the budget is used up ({account.refused})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -138,5 +139,5 @@ def check_same(log: Log, about: Mapping[str, Any], path: Path) -> None:
 
 def _digest(tasks: TaskSet) -> str:
     """Which tasks, in which order, and how many."""
-    ids = "\x1f".join(tasks.ids).encode("utf-8", "surrogatepass")
-    return f"{len(tasks)}:{hashlib.blake2b(ids, digest_size=8).hexdigest()}"
+    said = json.dumps([asdict(task) for task in tasks], sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
+    return f"{len(tasks)}:{hashlib.blake2b(said, digest_size=8).hexdigest()}"
