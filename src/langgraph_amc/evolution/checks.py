@@ -1,4 +1,7 @@
-"""Arguments of this room, checked where they arrive."""
+"""Arguments of this room, checked where they arrive.
+
+Stricter than `langgraph_amc.checks`: a history writes them down as JSON, which knows plain numbers only.
+"""
 
 from __future__ import annotations
 

@@ -210,7 +210,9 @@ class StoredRollouts:
                     self._progress(title, len(stored) + ended, len(wanted))
         finally:
             keep.flush()
-        await self._check(rewards, failures, unjudged, before if by_themselves else -1)
+        if by_themselves:
+            self._reached = self._reached or bool(failures) or await self._replicas.samples() != before
+        self._check(rewards, failures, unjudged, by_themselves)
         return rewards
 
     def _note(self, outcome: Outcome, rollout: Rollout, name: str, weights: str, keep: _Ended) -> float:
@@ -229,20 +231,16 @@ class StoredRollouts:
         keep.add(Record(replace(trajectory, run_id=name), asdict(outcome.job.task), more))
         return _reward(trajectory)
 
-    async def _check(self, rewards: Floats, failures: list[str], unjudged: list[str], before: int) -> None:
-        """Raise where going on would be of no use, or would count what a budget stopped as missing.
-
-        ``before``: the model's calls before these rollouts, -1 where none of them ended by itself.
-        """
+    def _check(self, rewards: Floats, failures: list[str], unjudged: list[str], by_themselves: int) -> None:
+        """Raise where going on would be of no use, or would count what a budget stopped as missing."""
         account = current_account.get()
         if account is not None and account.refused is not None:
             raise OutOfBudgetError(f"the budget is used up ({account.refused})")
-        if not self._reached and await self._replicas.samples() == before and not failures:
+        if by_themselves and not self._reached:
             raise ModelNotReachedError(
                 "the app ran without one call to the model that is to be evolved: it has to call a local model, "
                 "amc-local/<path> through LiteLLM, with the very path that is given as the model"
             )
-        self._reached = True
         if not np.isnan(rewards).all():
             return
         if failures:
