@@ -136,6 +136,15 @@ def test_a_rollout_that_takes_too_long_is_missing(world: Path, tmp_path: Path) -
     assert found.failed == 0
 
 
+def test_a_measurement_that_was_broken_off_does_not_keep_a_run_from_going_on(world: Path, tmp_path: Path) -> None:
+    some = TaskSet.from_iterable([{"id": "s", "input": "slow"}, {"id": "f", "input": "fast"}])
+    given = {"validation": some, "validate_every": 1, "measured": 1, "options": {"budget": Budget(seconds=1.0)}}
+    first = run(world, tmp_path / "out", generations=1, **given)
+    again = run(world, tmp_path / "out", generations=2, **given)
+    assert [v.done for v in first.validations] == [0, 1]
+    assert [v.done for v in again.validations] == [0, 1, 2]
+
+
 def test_a_budget_ends_it_and_the_next_call_goes_on(world: Path, tmp_path: Path) -> None:
     whole = run(world, tmp_path / "whole")
     with pytest.raises(OutOfBudgetError, match="tokens"):
