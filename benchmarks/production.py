@@ -47,7 +47,7 @@ async def measure(folder: Path, sizes: list[int], counts: list[int], repeats: in
                         journal=journal,
                     )
                     times = await best_of(
-                        repeats * max(2, 12 // n),
+                        repeats * 6,
                         {
                             "bare": lambda m=messages, w=bare: w.ainvoke(history(m), thread()),
                             "safe": lambda m=messages, w=safe: w.ainvoke(history(m), thread()),

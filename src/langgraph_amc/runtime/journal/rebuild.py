@@ -9,10 +9,10 @@ from typing import Any
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.types import Send
 
-from langgraph_amc.runtime.cells import Cell, MessageList, Packed, freeze
+from langgraph_amc.runtime.cells import Cell, MessageList, freeze
 from langgraph_amc.runtime.journal.coding import unpack
 from langgraph_amc.runtime.journal.messages import from_plain
-from langgraph_amc.runtime.journal.tree import INPUT, LIST, MESSAGE, SEND, SENDS, Stand, Stored, Tree
+from langgraph_amc.runtime.journal.tree import INPUT, LIST, MESSAGE, SEND, SENDS, Stand, Stored, Tree, content_of
 from langgraph_amc.runtime.nodes import Log, Node, Write, Writes
 from langgraph_amc.runtime.saver import ParticleSaver
 
@@ -75,13 +75,14 @@ class _Builder:
         self.nodes[no] = node
         if logged:
             self.logs[no] = Log(node, None if previous is None else self.logs[previous])
-        self.tree.nodes[id(node)] = Stored(no, node, tuple(node.edge.values()), stored_cells, self.lenders)
+        stored = Stored(no, node, tuple(node.edge.values()), stored_cells, lenders=self.lenders)
+        self.tree.nodes[id(node)] = stored
         self.tree.next_node = no + 1
-        for key in stored_cells:
+        for (_, kind, *rest), key in zip(cells, stored_cells, strict=True):
             cell, number = self.tree.cells[key]
             self.home[number] = id(node)
-            if isinstance(cell, Packed):
-                self.tree.equal[cell.data] = (number, id(node))
+            grown = kind == LIST and rest[0] is not None
+            self.tree.lend(stored, number, None if grown else content_of(cell))
 
     def saver(self, state: Sequence[Any], saver: ParticleSaver) -> ParticleSaver:
         heads, pending, log, bound = state

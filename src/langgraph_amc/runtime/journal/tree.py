@@ -15,7 +15,7 @@ from typing import Any
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.types import Send
 
-from langgraph_amc.runtime.cells import Cell, MessageList, Packed, is_message_list
+from langgraph_amc.runtime.cells import Cell, MessageList, Packed, Shared, is_message_list
 from langgraph_amc.runtime.journal.coding import dump_parts, pack
 from langgraph_amc.runtime.journal.messages import to_plain
 from langgraph_amc.runtime.journal.records import common
@@ -29,6 +29,8 @@ BIG = 4000
 """Bytes from which it is worth looking whether a written value is stored already."""
 INPUT = -1
 """Number of the value that is the run's input."""
+Content = bytes | tuple[bytes, ...]
+"""What a value consists of: of a list of messages, each one's."""
 NodeRow = tuple[int, str, bytes, None]
 """(number, form and bytes of the body, no edge of its own: the body holds it)"""
 EdgeRow = tuple[int, bytes]
@@ -44,6 +46,8 @@ class Stored:
     edge: tuple[Write, ...]
     cells: list[int] = field(default_factory=list)
     """Identities of the values that its row holds, or names and another's row holds."""
+    contents: list[Content] = field(default_factory=list)
+    """Of the values that its row was the first to hold."""
     lenders: set[int] = field(default_factory=set)
     """Identities of nodes that are no ancestors, and whose rows hold values of this one."""
 
@@ -64,7 +68,7 @@ class Tree:
     def __init__(self) -> None:
         self.nodes: dict[int, Stored] = {}
         self.cells: dict[int, tuple[Cell, int]] = {}
-        self.equal: dict[bytes, tuple[int, int]] = {}
+        self.equal: dict[Content, tuple[int, int]] = {}
         """By content: number of the value, and identity of the node whose row holds it."""
         self.input: bytes | None = None
         """The run's input as a particle has it, which is stored with the run."""
@@ -106,6 +110,12 @@ class Tree:
         """A stored value as a fresh object."""
         return next(cell for cell, known in self.cells.values() if known == number).thaw()
 
+    def lend(self, stored: Stored, number: int, content: Content | None) -> None:
+        """Others that hold an equal value shall name the one in this row."""
+        if content is not None and content not in self.equal:
+            self.equal[content] = (number, id(stored.node))
+            stored.contents.append(content)
+
     def forget(self, particle: str) -> bool:
         """A particle needs its nodes no longer; whether it had any."""
         return self.stands.pop(particle, None) is not None
@@ -140,9 +150,9 @@ class Tree:
     def _drop(self, stored: Stored) -> None:
         self.nodes.pop(id(stored.node), None)
         for key in stored.cells:
-            cell, number = self.cells.pop(key)
-            if isinstance(cell, Packed) and self.equal.get(cell.data) == (number, id(stored.node)):
-                del self.equal[cell.data]
+            del self.cells[key]
+        for content in stored.contents:
+            del self.equal[content]
 
     def _family(
         self,
@@ -198,8 +208,10 @@ class Tree:
         """The number of a value; where it is new, its entry is added to ``rows``."""
         if (known := self.cells.get(id(cell))) is not None:
             return known[1]
-        equal = self.equal.get(cell.data) if isinstance(cell, Packed) else None
-        if isinstance(cell, Packed) and cell.data == self.input:
+        grown = isinstance(cell, MessageList) and base is not None and id(base) in self.cells
+        content = None if grown else content_of(cell)
+        equal = None if content is None else self.equal.get(content)
+        if content is not None and content == self.input:
             number = INPUT
         elif equal is not None:
             number, lender = equal
@@ -209,8 +221,7 @@ class Tree:
             number = self.next_cell
             self.next_cell += 1
             rows.append([number, *self._entry(cell, base, rows, stored)])
-            if isinstance(cell, Packed):
-                self.equal[cell.data] = (number, id(stored.node))
+            self.lend(stored, number, content)
         self.cells[id(cell)] = (cell, number)
         stored.cells.append(id(cell))
         return number
@@ -259,6 +270,16 @@ class Tree:
         ]
         log = None if state.log is None else self.nodes[id(state.log.node)].no
         return pack([heads, pending, log, saver.bound])
+
+
+def content_of(cell: Cell) -> Content | None:
+    """``None`` of what is known by its identity only."""
+    if isinstance(cell, Packed):
+        return cell.data
+    if isinstance(cell, Shared):
+        return None
+    items = tuple([item.data for item in cell.items if isinstance(item, Packed)])
+    return items if len(items) == len(cell.items) else None
 
 
 def _unknown(log: Log | None, known: dict[int, Stored]) -> list[tuple[Node | None, Node]]:
