@@ -407,6 +407,26 @@ def test_an_output_that_the_newest_checkpoint_holds_is_not_stored_again(
     assert (size > 20_000) == edited
 
 
+def test_what_every_founder_begins_with_is_stored_once(journal: Journal, path: Path) -> None:
+    def begin(run: Any, n: int) -> list[Any]:
+        saver = ParticleSaver()
+        put(saver, n + 1, messages=[HumanMessage("x" * 500, id=str(i)) for i in range(50)])
+        run.particle(stand(f"p{n}"), saver)
+        return contents(saver)
+
+    run = fresh(journal)
+    made = [begin(run, n) for n in range(3)]
+    run.particle(stand("p0", status="pruned"), None)
+    run.population({})
+    made.append(begin(run, 3))
+    run, restored = reopened(journal, run)
+    assert [contents(savers(restored)[f"p{n}"]) for n in range(1, 4)] == made[1:]
+    with sqlite3.connect(path) as db:
+        sizes = [size for (size,) in db.execute("SELECT length(body) FROM amc_journal_nodes ORDER BY no")]
+    assert sizes[0] > 25_000
+    assert max(sizes[1:]) < 2_000
+
+
 def value(saver: ParticleSaver, name: str) -> Any:
     found = saver.get_tuple(config())
     assert found is not None

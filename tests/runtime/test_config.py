@@ -160,3 +160,9 @@ def test_what_else_cannot_work(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="Mine"):
         RunConfig(tau=Mine()).save(tmp_path / "amc.json")  # type: ignore[arg-type]
+
+
+def test_no_password_is_written(tmp_path: Path) -> None:
+    RunConfig(value="http://ann:secret@127.0.0.1:8100/v").save(tmp_path / "amc.json")
+    assert "secret" not in (tmp_path / "amc.json").read_text()
+    assert RunConfig.load(tmp_path / "amc.json").value == "http://127.0.0.1:8100/v"
