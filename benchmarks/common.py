@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -52,8 +53,8 @@ def thread() -> dict[str, Any]:
     return {"configurable": {"thread_id": uuid.uuid4().hex}}
 
 
-async def best_of(repeats: int, arms: dict[str, Callable[[], Awaitable[None]]]) -> dict[str, float]:
-    """CPU seconds of each arm: the mean of its best third, which a noisy machine moves less than the very best."""
+async def interleaved(repeats: int, arms: dict[str, Callable[[], Awaitable[None]]]) -> dict[str, list[float]]:
+    """CPU seconds of each arm, turn by turn; who comes first alternates."""
     taken: dict[str, list[float]] = {name: [] for name in arms}
     for turn in range(repeats):
         for name, run in list(arms.items())[:: 1 if turn % 2 else -1]:
@@ -63,5 +64,9 @@ async def best_of(repeats: int, arms: dict[str, Callable[[], Awaitable[None]]]) 
             await run()
             taken[name].append(time.process_time() - began)
             gc.enable()
-    best = {name: sorted(times)[: max(1, repeats // 3)] for name, times in taken.items()}
-    return {name: sum(times) / len(times) for name, times in best.items()}
+    return taken
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """The median over the turns: what slows a shared machine for a while slows both arms of a turn."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))

@@ -328,7 +328,7 @@ def test_retention(url: str, keep: str) -> None:
             assert sizes == dict.fromkeys(sizes, 0)
             return
         kept = 1 if keep == "everything" else 0
-        assert sizes == {"runs": 1, "particles": 1, "nodes": kept, "steps": kept, "answers": 0, "effects": 1}
+        assert sizes == {"runs": 1, "particles": 1, "nodes": kept, "steps": 1, "answers": 0, "effects": 1}
         info = journal.show(run.id[:6])
         assert (info.run.status, info.run.summary) == ("finished", {"winner": "p0"})
         assert (info.usage, info.checks) == (used, (1, 2))

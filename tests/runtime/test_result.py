@@ -82,6 +82,17 @@ def test_usage_is_the_sum_over_particles() -> None:
     assert result.usage.cost is None, "nobody knows this model's price"
 
 
+def test_values_are_kept_where_the_last_state_was_not_scored() -> None:
+    result = run(reward=lambda finished: float(len(finished.messages))).amc
+    scored = {(name, c.boundary): v for c in result.checks for name, v in zip(c.particles, c.values, strict=True)}
+    for report in (*result.particles, *result.pruned):
+        values = report.trajectory.values
+        assert len(values) == len(report.trajectory.segments)
+        own = {t: v for (name, t), v in scored.items() if name == report.name}
+        assert {t: values[t] for t in own} == own
+    assert result.winner.trajectory.values[-1] is None, "the reward of the end is observed, not estimated"
+
+
 def test_step_rewards_from_tools() -> None:
     @tool(response_format="content_and_artifact")
     def dig(n: int) -> tuple[str, dict[str, float]]:

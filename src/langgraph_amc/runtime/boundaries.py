@@ -108,9 +108,16 @@ class ModelCalls(UsageCallback):
     ignore_retry = True
     ignore_custom_event = True
 
-    def __init__(self, nodes: frozenset[str] = frozenset(), price: Pricing | None = None) -> None:
+    def __init__(
+        self,
+        nodes: frozenset[str] = frozenset(),
+        price: Pricing | None = None,
+        told: Callable[..., None] | None = None,
+    ) -> None:
+        """``told``: is called with the ``usage`` of each call that has ended."""
         super().__init__(price)
         self.nodes = nodes
+        self._told = told
         self.paths: frozenset[tuple[str, ...]] = frozenset()
         """Paths of the nodes that have called a model, those inside subgraphs included."""
         self.parameters: dict[str, Any] = {}
@@ -124,6 +131,11 @@ class ModelCalls(UsageCallback):
     def take_back(self, usage: Usage, nodes: frozenset[str], parameters: Mapping[str, Any]) -> None:
         """Go on from where a journal left off."""
         self._usage, self.nodes, self.parameters = usage, nodes, dict(parameters)
+
+    def add(self, used: Usage) -> None:
+        super().add(used)
+        if self._told is not None:
+            self._told(usage=used)
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
         self._note(kwargs)

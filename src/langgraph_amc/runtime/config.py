@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from langgraph_amc.checks import without_password
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.files import write_whole
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.smc import Tempering, ess_target, fixed, tilt
 from langgraph_amc.smc.tempering import EssTarget, Fixed, Tilt
@@ -47,7 +49,7 @@ class RunConfig:
     tuned: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
-        """Write the file; ``value`` is written relative to its folder."""
+        """Write the file; a folder ``value`` is written relative to it, an address without its user and password."""
         path = Path(path)
         written: dict[str, Any] = {"version": VERSION}
         for f in fields(self):
@@ -57,12 +59,14 @@ class RunConfig:
             written[f.name] = given
         if self.value is not None:
             written["value"] = (
-                self.value if "://" in self.value else os.path.relpath(Path(self.value).expanduser(), path.parent)
+                without_password(self.value)
+                if "://" in self.value
+                else os.path.relpath(Path(self.value).expanduser(), path.parent)
             )
         if self.tau is not None:
             written["tau"] = _tempering_out(self.tau)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(written, indent=2) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> RunConfig:

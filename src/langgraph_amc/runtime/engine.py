@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -103,10 +104,11 @@ class AsyncEngine:
             await run.aclose()
             return
         try:
-            await run.athrow(GraphInterrupt())
-            async for _ in run:
+            with suppress(StopAsyncIteration):
+                await run.athrow(GraphInterrupt())
+            async for _ in run:  # to its end, of which what others have wrapped it in learns only like this
                 pass
-        except (GraphInterrupt, StopAsyncIteration):
+        except GraphInterrupt:
             pass
         finally:
             await run.aclose()
@@ -215,10 +217,11 @@ class ThreadEngine:
             time.sleep(0.001)  # noqa: ASYNC251 - no loop here. Ctrl-C left a thread that is stepping it to its next edge
         try:
             if run.gi_frame is not None and inspect.getgeneratorstate(run) == inspect.GEN_SUSPENDED:
-                run.throw(GraphInterrupt())
+                with suppress(StopIteration):
+                    run.throw(GraphInterrupt())
                 for _ in run:
                     pass
-        except (GraphInterrupt, StopIteration):
+        except GraphInterrupt:
             pass
         finally:
             run.close()

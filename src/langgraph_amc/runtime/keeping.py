@@ -108,7 +108,7 @@ def _key(request: StreamRequest, stored: tuple[str, bytes], thread_id: str | Non
     kind, data = stored
     place = request.config["configurable"].get("checkpoint_ns") if request.nested else ""
     public = _public(request.config)
-    parts = (
+    parts: tuple[Any, ...] = (
         _graph(request.app),
         thread_id,
         place,
@@ -119,6 +119,8 @@ def _key(request: StreamRequest, stored: tuple[str, bytes], thread_id: str | Non
         settings.seed,
         kind,
     )
+    if settings.search is not None:
+        parts = (*parts, settings.search)
     said = _ADDRESS.sub("", repr(parts))  # of objects, which differ from process to process
     return hashlib.blake2b(said.encode() + data, digest_size=16).hexdigest()
 
@@ -322,6 +324,12 @@ class JournalKeeper:
             "warnings": list(result.warnings),
             "seconds": self.seconds,
             "usage": asdict(result.usage),
+            "started": result.started,
+            "stopped": result.stopped,
+            "abstained": result.abstained,
+            "selected_by": result.selected_by,
+            "log_evidence": result.log_evidence,
+            "thoughts": result.thoughts,
         }
         self._ended = True
         await self._engine.call(lambda: self.run.finish(status, summary))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from langgraph_amc.runtime.boundaries import Boundary, Edge, ModelCalls
 from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.llm_cache import RecordedCalls
 from langgraph_amc.runtime.record import Record
+from langgraph_amc.runtime.watching import ModelCalled, Watch
 from langgraph_amc.trajectories.transcript import Transcript, TranscriptBuilder
 from langgraph_amc.trajectories.types import Usage
 
@@ -70,11 +72,14 @@ class Launch:
     """Whether anybody sees the stream's events before the run is over."""
     account: Account | None = None
     """What everything in this run is charged to."""
+    watch: Watch | None = None
+    """Who is told what happens; ``None`` where nobody is."""
 
-    def calls(self, nodes: frozenset[str] = frozenset()) -> ModelCalls:
+    def calls(self, particle: str, nodes: frozenset[str] = frozenset()) -> ModelCalls:
         """The handler of one particle's model calls; ``nodes``: those known to call one."""
         kind = ModelCalls if self.keeper is None else RecordedCalls
-        return kind(nodes, None if self.account is None else self.account.price)
+        told = None if self.watch is None else functools.partial(self.watch.tell, ModelCalled, particle=particle)
+        return kind(nodes, None if self.account is None else self.account.price, told)
 
     def first_record(self, state: Any) -> Record:
         """The record of a run that has only its first state."""

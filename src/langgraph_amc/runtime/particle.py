@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,9 @@ from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.launch import Event, Launch, StepsLeft, as_emitted, charged, parse_event
 from langgraph_amc.runtime.record import Record
 from langgraph_amc.runtime.saver import ParticleSaver
+from langgraph_amc.runtime.showing import last_action
 from langgraph_amc.runtime.streaming import kept_event
+from langgraph_amc.runtime.watching import ParticleStepped
 from langgraph_amc.trajectories.types import Status
 
 
@@ -80,6 +82,8 @@ class Particle:
     """Whether boundary 0 has been passed."""
     _ran: tuple[str, ...] = ()
     _next: tuple[str, ...] = ()
+    _trail: tuple[str, ...] = ()
+    """Nodes that have run since the last boundary."""
     _moved: bool = False
     """Whether a super-step has ended since the last segment was closed."""
     _resumes: bool = False
@@ -128,7 +132,7 @@ class Particle:
             record=self.record,
             values=self.values,
             lineage=self.lineage,
-            calls=self.launch.calls(self.calls.nodes),
+            calls=self.launch.calls(name, self.calls.nodes),
             _entry=head.id,
             _started=self._started,
             _ran=self._ran,
@@ -200,7 +204,8 @@ class Particle:
         # what the graph around the call hands on is in the launch's config already
         around = var_child_runnable_config.set(None)
         try:
-            with charged(self.launch.account):
+            watch = self.launch.watch
+            with charged(self.launch.account), nullcontext() if watch is None else watch.stepping(self.name):
                 yield
         finally:
             var_child_runnable_config.reset(around)
@@ -243,9 +248,11 @@ class Particle:
         return self.saver if isinstance(self.saver, GatedSaver) else None
 
     async def _close(self, run: Any) -> None:
-        if (gated := self._gated) is not None and gated.gate.held:
-            await leave(gated, self.launch.engine, run)
-        await self.launch.engine.close(run)
+        watch = self.launch.watch
+        with nullcontext() if watch is None else watch.closing(self.name):
+            if (gated := self._gated) is not None and gated.gate.held:
+                await leave(gated, self.launch.engine, run)
+            await self.launch.engine.close(run)
 
     def _reentry_input(self) -> Any:
         if not self.launch.untracked or not isinstance(self.state, Mapping):
@@ -318,7 +325,7 @@ class Particle:
         if self.effects is not None:
             self.effects.at_step(self.step)
         edge = Edge(self.step, tuple(payload["next"]), self._ran, self.calls.nodes, self.state)
-        self._ran, self._next = (), edge.next
+        self._ran, self._next, self._trail = (), edge.next, (*self._trail, *edge.ran)
         checkpoint_id = payload["config"]["configurable"]["checkpoint_id"]
         if checkpoint_id != launch.start_id and not launch.alone:
             # LangGraph saves in the background: hold the run until it has, or nodes edit what is being saved
@@ -391,6 +398,18 @@ class Particle:
     def _tell(self) -> None:
         if self.launch.keeper is not None:
             self.launch.keeper.boundary(self)
+        trail, self._trail = self._trail, ()
+        if self.launch.watch is not None:
+            self.launch.watch.tell(
+                ParticleStepped,
+                particle=self.name,
+                boundary=self.boundary,
+                step=self.step,
+                nodes=trail,
+                action=last_action(self.state),
+                reward=self.observed,
+                usage=self.calls.usage,
+            )
 
 
 def _with_handler(config: RunnableConfig, handler: BaseCallbackHandler) -> Any:

@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ from langgraph_amc.runtime.outbox import MemoryOutbox, Outbox
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.record import messages_of
 from langgraph_amc.runtime.saver import ParticleSaver
+from langgraph_amc.runtime.watching import ParticlePruned, ParticleStarted, Scored
 from langgraph_amc.smc import Abstention, Arrival, FilterState, Quorum
 from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction
 from langgraph_amc.tasks.task import Task
@@ -106,7 +108,7 @@ class AppPopulation:
                 effects.release_all()
             self._add(
                 Particle(
-                    self.launch, name, self.root.fork(), store, self.own_input(), effects, calls=self.launch.calls()
+                    self.launch, name, self.root.fork(), store, self.own_input(), effects, calls=self.launch.calls(name)
                 )
             )
         return self.born[before:]
@@ -122,8 +124,8 @@ class AppPopulation:
             return None
         run_id = self.launch.identity(name).run_id
         if state is None:
-            return EffectScope(self.effects, run_id, name, self.outbox)
-        return EffectScope.restored(self.effects, run_id, name, self.outbox, state)
+            return EffectScope(self.effects, run_id, name, self.outbox, self.launch.watch)
+        return EffectScope.restored(self.effects, run_id, name, self.outbox, state, self.launch.watch)
 
     def own_input(self) -> Any:
         """The input for one particle: add_messages and nodes write into what they are given."""
@@ -173,16 +175,17 @@ class AppPopulation:
         return [Arrival(p.observed, done=False, late=True) if p in late else self._arrival(p) for p in particles]
 
     async def score(self, particles: Sequence[Particle]) -> FloatArray:
-        values = await self._score(particles)
+        values = await self._score(particles, particles[0].boundary)
         for particle, value in zip(particles, values, strict=True):
             _note_value(particle, float(value))
         return values
 
     async def fork(self, particle: Particle) -> Particle:
         clone = particle.fork(self._name())
+        source = particle.name
         if particle in self.parked:
             clone.parent = particle.parent
-        return self._add(clone)
+        return self._add(clone, source)
 
     async def park(self, particle: Particle) -> Particle | None:
         """A copy that stays at this state, where one can be made."""
@@ -213,6 +216,10 @@ class AppPopulation:
             self.candidates.remove(particle)
             await self.drop(particle)
             particle.status = "pruned"  # even if it had just ended
+            if self.launch.watch is not None:
+                self.launch.watch.tell(
+                    ParticlePruned, particle=particle.name, boundary=particle.boundary, usage=particle.calls.usage
+                )
 
     @property
     def scored(self) -> bool:
@@ -279,9 +286,14 @@ class AppPopulation:
         self._names += 1
         return f"p{self._names - 1}"
 
-    def _add(self, particle: Particle) -> Particle:
+    def _add(self, particle: Particle, source: str | None = None) -> Particle:
+        """``source``: what it was cloned from."""
         self.candidates.append(particle)
         self.born.append(particle)
+        if self.launch.watch is not None:
+            self.launch.watch.tell(
+                ParticleStarted, particle=particle.name, parent=source, boundary=particle.forked_at or 0
+            )
         return particle
 
     async def _judge(self, ended: Sequence[Particle]) -> None:
@@ -298,8 +310,9 @@ class AppPopulation:
         if self.reward is None or particle.status != "finished":
             return None
         run = FinishedRun(task=self.task, output=particle.output, messages=messages_of(particle.state), trajectory=None)
-        engine = self.launch.engine
-        with noted(self.launch.account, self.judging):
+        engine, watch = self.launch.engine, self.launch.watch
+        told = nullcontext() if watch is None else watch.rewarding(particle.name)
+        with noted(self.launch.account, self.judging), told:
             result = await engine.call(self.reward.aevaluate if engine.is_async else self.reward.evaluate, run)
         if result.error is not None:
             self.unrewarded.append(result.error)
@@ -310,27 +323,32 @@ class AppPopulation:
         unknown = [p for p in ended if p.outcome is None]
         if not unknown or self.score_states is None:
             return
-        for particle, value in zip(unknown, await self._score(unknown), strict=True):
+        for particle, value in zip(unknown, await self._score(unknown, None), strict=True):
             _note_value(particle, float(value))
 
-    async def _score(self, particles: Sequence[Particle]) -> FloatArray:
+    async def _score(self, particles: Sequence[Particle], boundary: int | None) -> FloatArray:
         if self.score_states is None:
             raise AMCError("there is no value function to score with")
         missing = np.full(len(particles), np.nan)
         if self.unaffordable is not None:
             return missing
         texts = [p.record.segments for p in particles]
-        account = self.launch.account
+        account, watch = self.launch.account, self.launch.watch
+        names = tuple(p.name for p in particles)
         try:
-            with noted(account, self.judging):
-                values = np.asarray(await self.launch.engine.call(self.score_states, texts), dtype=np.float64)
+            with nullcontext() if watch is None else watch.judging(names):
+                with noted(account, self.judging):
+                    values = np.asarray(await self.launch.engine.call(self.score_states, texts), dtype=np.float64)
+                if values.shape != (len(particles),):
+                    raise ScoreError(f"the value function returned shape {values.shape} for {len(particles)} states")
+                if watch is not None:
+                    found, used = tuple(values.tolist()), self.judging[-1]
+                    watch.tell(Scored, boundary=boundary, particles=names, values=found, usage=used)
         except BudgetExceededError as error:
             if account is None or account.refused is None:  # it has a budget of its own
                 raise
             self.unaffordable = str(error)
             return missing
-        if values.shape != (len(particles),):
-            raise ScoreError(f"the value function returned shape {values.shape} for {len(particles)} states")
         return values
 
     def _arrival(self, particle: Particle) -> Arrival:

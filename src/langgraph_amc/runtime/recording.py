@@ -14,9 +14,22 @@ from langgraph_amc.runtime.effects.records import EffectRecord
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.population import AppPopulation
 from langgraph_amc.runtime.result import AMCResult, Check, ParticleReport, collapse_warning
+from langgraph_amc.runtime.searching import Thought
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.runtime.sharing import cached_by_model, sharing_warnings
-from langgraph_amc.smc import Event, Final, Resampled, Scored, Weighted, Withheld, never
+from langgraph_amc.smc import (
+    SELECTORS,
+    Abstain,
+    Event,
+    Final,
+    Resampled,
+    Scored,
+    Selector,
+    Vote,
+    Weighted,
+    Withheld,
+    never,
+)
 from langgraph_amc.trajectories.types import Trajectory, Usage
 
 PREVIOUS = "__previous__"
@@ -63,7 +76,7 @@ def report(particle: Particle, final: Final[Particle] | None) -> ParticleReport:
         parent=None if particle.parent is None else particle.parent.name,
         forked_at=particle.forked_at,
         log_weight=None if final is None else float(log_weight),
-        values=particle.values if len(particle.values) == len(record.segments) else (),
+        values=_padded(particle.values, len(record.segments)),
         usage=particle.calls.usage,
         fingerprint="" if particle.launch.transcript is None else particle.launch.transcript.fingerprint,
         error=None if particle.error is None else f"{type(particle.error).__name__}: {particle.error}",
@@ -71,6 +84,11 @@ def report(particle: Particle, final: Final[Particle] | None) -> ParticleReport:
     reward = None if particle.outcome is None else particle.observed
     value = particle.values[-1] if particle.values else None
     return ParticleReport(trajectory, particle.output, float(log_weight), reward, value)
+
+
+def _padded(values: tuple[float | None, ...], states: int) -> tuple[float | None, ...]:
+    """One value per state; last states are not scored where the run was pruned, or its outcome was observed."""
+    return (*values, *(None,) * (states - len(values)))[:states] if values else ()
 
 
 def result(
@@ -82,6 +100,7 @@ def result(
     log_evidence: float | None,
     seconds: float,
     stopped: str | None,
+    tree: tuple[Thought, ...],
 ) -> AMCResult:
     """The record of a run whose particles have all ended."""
     kept = [p for p in population.born if p.status != "pruned"]
@@ -101,7 +120,19 @@ def result(
         population.founders,
         stopped,
         population.abstention is not None,
+        rule_name(settings.select),
+        tree,
     )
+
+
+def rule_name(select: Selector) -> str:
+    """What ``wrap(select=…)`` calls a rule; the name of a function of the user's own."""
+    if isinstance(select, Abstain):
+        return f"abstain({select.below:g}, by={rule_name(select.by)})"
+    if isinstance(select, Vote):
+        return "vote"
+    known = next((name for name, rule in SELECTORS.items() if rule is select), None)
+    return known or getattr(select, "__name__", type(select).__name__)
 
 
 def _effects(population: AppPopulation) -> tuple[EffectRecord, ...]:
@@ -111,7 +142,8 @@ def _effects(population: AppPopulation) -> tuple[EffectRecord, ...]:
 
 
 def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Check]) -> list[str]:
-    founders = [p for p in population.born if p.parent is None]
+    # in a search founders may be cut before they differ
+    founders = [p for p in population.born if p.parent is None or settings.search is not None]
     found: list[str] = []
     if population.abstention is not None:
         found.append(f"no answer is good enough, this is the best there was: {population.abstention.why}")
@@ -125,7 +157,8 @@ def _warnings(population: AppPopulation, settings: Settings, checks: Sequence[Ch
     if problem := next((p.record.problem for p in population.born if p.record.problem), None):
         found.append(f"transcripts end early, because {problem}")
     found.extend(sharing_warnings(population))
-    compared = settings.value is not None and settings.particles > 1 and settings.resample != never()
+    compared = settings.value is not None and settings.particles > 1
+    compared = compared and (settings.search is not None or settings.resample != never())
     answered = isinstance(population.input, Command) and population.input.resume is not None
     if compared and not checks and not answered:  # what is left after an interrupt may be short
         found.append(f"no boundary was reached, so nothing was resampled (best-of-N): {_why_no_check(population)}")

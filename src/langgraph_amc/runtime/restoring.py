@@ -20,7 +20,7 @@ from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.record import Kept, Record
 from langgraph_amc.runtime.result import Check
 from langgraph_amc.runtime.saver import ParticleSaver
-from langgraph_amc.smc import FilterState, Final, Past
+from langgraph_amc.smc import FilterState, Final, Past, TreeNode
 from langgraph_amc.trajectories.types import Usage
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def stored_state(state: FilterState[Particle]) -> dict[str, Any]:
         "earlier": [stored_final(final) for final in state.earlier],
         "started": state.started,
         "pool": [{**_plain(past), "particle": past.particle.name} for past in state.pool],
+        "tree": [{**_plain(node), "particle": node.particle and node.particle.name} for node in state.tree],
     }
 
 
@@ -157,7 +158,12 @@ def _filter_state(
         tuple(_final(final, by_name) for final in filter["earlier"]),
         filter["started"],
         tuple(Past(**{**past, "particle": by_name[past["particle"]]}) for past in filter["pool"]),
+        tuple(_node(node, by_name) for node in filter.get("tree", ())),
     )
+
+
+def _node(stored: Mapping[str, Any], by_name: Mapping[str, Particle]) -> TreeNode[Particle]:
+    return TreeNode(**{**stored, "particle": stored["particle"] and by_name[stored["particle"]]})
 
 
 async def _particle(
@@ -185,7 +191,7 @@ async def _particle(
         values=record.values,
         outcome=record.outcome,
         judged=extra["judged"] and not _unknown(population, record),
-        calls=launch.calls(),
+        calls=launch.calls(record.name),
     )
     particle.calls.take_back(record.usage, record.model_nodes, extra["parameters"])
     if record.error is not None:

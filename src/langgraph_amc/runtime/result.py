@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from langgraph_amc.runtime.effects.records import EffectRecord
+from langgraph_amc.runtime.searching import Thought
+from langgraph_amc.smc.weights import LogWeights
 from langgraph_amc.trajectories.types import Trajectory, Usage
 from langgraph_amc.value.targets import with_resamplings
 
@@ -20,7 +24,7 @@ class Check:
     boundary: number of agent steps so far.
     particles: names of the live particles, in the order of the arrays.
     values: V per live particle, NaN where it is missing; empty without a value function.
-    log_weights: unnormalised, in nats.
+    log_weights: unnormalised, in nats; all 0 in a search, which weighs nobody on the way.
     ess: effective sample size of the live particles, in particles.
     sharpness: multiplier of the log-ratio (1 unless solved for an ESS target).
     ancestors: per slot the index of its parent among ``(*particles, *past)``; empty where nothing was resampled.
@@ -37,6 +41,11 @@ class Check:
     ancestors: tuple[int, ...] = ()
     withheld: str = ""
     past: tuple[str, ...] = ()
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Weights of the live particles, which sum to 1."""
+        return tuple(LogWeights(np.array(self.log_weights)).shares.tolist()) if self.log_weights else ()
 
     @property
     def resampled(self) -> bool:
@@ -83,6 +92,8 @@ class AMCResult:
     started: particles that were started, clones not counted.
     abstained: whether the answer is only the best of what is not good enough (`abstain`).
     stopped: why no more were started, or those that still ran were ended; ``None`` where nobody decided that.
+    selected_by: the rule that chose the winner, by the name that ``wrap(select=…)`` has for it.
+    tree: of a search, parents before children; empty for the particle filter.
     """
 
     run_id: str
@@ -99,6 +110,13 @@ class AMCResult:
     started: int = 0
     stopped: str | None = None
     abstained: bool = False
+    selected_by: str = ""
+    tree: tuple[Thought, ...] = ()
+
+    @property
+    def thoughts(self) -> int:
+        """States that a search has tried; 0 for the particle filter."""
+        return sum(thought.parent is not None for thought in self.tree)
 
     @property
     def truncated(self) -> bool:

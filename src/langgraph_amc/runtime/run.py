@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
@@ -10,20 +11,24 @@ from typing import Any
 
 import numpy as np
 
+from langgraph_amc import search
 from langgraph_amc.errors import AMCError
 from langgraph_amc.runtime.choice import AllParticlesFailedError, candidates, choose, raise_failure
 from langgraph_amc.runtime.commit import ConcurrentWriteError, check_unmoved, commit
 from langgraph_amc.runtime.engine import Engine, Owned
 from langgraph_amc.runtime.keeping import JournalKeeper
+from langgraph_amc.runtime.listening import tell
 from langgraph_amc.runtime.llm_cache import journaled_llm_cache, salted_llm_cache
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.population import AppPopulation, ScoreError
 from langgraph_amc.runtime.recording import book, missing_scores, report, result
 from langgraph_amc.runtime.request import Emission, StreamRequest, durability_of, emission_of
 from langgraph_amc.runtime.result import AMCResult, Check
+from langgraph_amc.runtime.searching import Thought, check_same_kind, thoughts
 from langgraph_amc.runtime.settings import Settings
 from langgraph_amc.runtime.setup import Setup, set_up
 from langgraph_amc.runtime.streaming import BestStream, SettledStream, Stream
+from langgraph_amc.runtime.watching import GenerationStarted, ParticleChosen, ParticleStarted, RunEnded, Watch
 from langgraph_amc.smc import (
     Barrier,
     FilterState,
@@ -62,9 +67,12 @@ async def run_stream(
                 for out in run.settled(emission):
                     yield out
         await run.hand_over()
+    except BaseException as error:
+        run.tell_broken(error)
+        raise
     finally:
         await run.close()
-    note(run.result())
+    note(run.told_result())
     for out in run.rest(emission):
         yield out
     raise_failure(request, run.population, run.winner)
@@ -78,6 +86,8 @@ class Run:
         self.population: AppPopulation = setup.population
         self._settings: Settings = request.settings
         self._keeper: JournalKeeper | None = setup.keeper
+        self._watch: Watch | None = setup.population.launch.watch
+        self._generations = itertools.count()
         self._head_id = setup.head_id
         self._shown: Stream = (
             BestStream(emission_of(request).gives) if request.settings.stream == "best" else SettledStream()
@@ -95,6 +105,7 @@ class Run:
         self._settled_on: int | None = None
         """The number of particles, once effects have happened: nobody can be added behind them."""
         self._stopped: str | None = None
+        self._tree: tuple[Thought, ...] = ()
         self._revocable = request.settings.stream == "settled" and (
             request.settings.adaptive is not None or request.settings.backtrack is not None
         )
@@ -205,7 +216,21 @@ class Run:
             self._log_evidence,
             seconds,
             self._stopped,
+            self._tree,
         )
+
+    def told_result(self) -> AMCResult:
+        """The record, and everybody who watches is told that the run is over."""
+        result = self.result()
+        if self._watch is not None:
+            self._watch.tell(RunEnded, result=result, error=None, broken_off=False)
+        return result
+
+    def tell_broken(self, error: BaseException) -> None:
+        """Tell everybody who watches that the run ends here, without a result."""
+        if self._watch is not None:
+            said = f"{type(error).__name__}: {error}"
+            self._watch.tell(RunEnded, result=None, error=said, broken_off=not isinstance(error, Exception))
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -217,6 +242,12 @@ class Run:
             # nothing to compare with: held at boundaries only where somebody watches the stream
             schedule = ess_below(0.5) if self.request.watched else never()
         best, back = settings.best_possible, settings.backtrack
+        stop = None if best is None else lambda finals: Unbeatable(best).why(candidates(finals))
+        if settings.search is not None and not alone:
+            guided = settings.value is not None
+            return search.tree_search(
+                self.population, settings.search, scored=guided, start=state, stop=stop, exhausted=self._unpaid
+            )
         how: dict[str, Any] = {
             "schedule": schedule,
             "tempering": settings.tempering,
@@ -226,7 +257,7 @@ class Run:
             "scored": settings.value is not None and not settings.unopposed,
             "start": state,
             "uncertainty": settings.uncertainty,
-            "stop": None if best is None else lambda finals: Unbeatable(best).why(candidates(finals)),
+            "stop": stop,
             "backtrack": None if back is None else (back, self.population),
         }
         if settings.adaptive is not None and self._settled_on is None:
@@ -236,10 +267,13 @@ class Run:
     def _enough(self, finals: Sequence[Final[Particle]]) -> str | None:
         """Why no more particles are needed, or can be paid for."""
         assert self._settings.adaptive is not None
+        return self._unpaid() or self._settings.adaptive.enough.why(candidates(finals, stand_in=False))
+
+    def _unpaid(self) -> str | None:
+        """Why there is no money, or no time, for more."""
         account = self.population.launch.account
-        if account is not None and account.refused is not None:
-            return f"the budget ended it: {account.refused}"
-        return self._settings.adaptive.enough.why(candidates(finals, stand_in=False))
+        refused = None if account is None else account.refused
+        return None if refused is None else f"the budget ended it: {refused}"
 
     def _check_scores(self) -> None:
         """That the value function has said anything, where it was asked."""
@@ -255,22 +289,37 @@ class Run:
             self._generation = {id(f.particle): f for f in event.result.finals}
             self._finals |= self._generation
             self._log_evidence = event.result.log_evidence
+            self._tree = thoughts(self._tree, event.result.tree)
         elif isinstance(event, Stopped):
             self._stopped = event.reason
         elif isinstance(event, Barrier):
+            if self._watch is not None:
+                self._tell_generation(event.state)
             if self._keeper is not None:
                 self._note_more()
                 self.population.tell_forgotten()
                 self._keeper.barrier(self.population, event.state, self._rng, self._checks)
         else:
             book(self._checks, event)
+        if self._watch is not None:
+            tell(self._watch, event)
+
+    def _tell_generation(self, state: FilterState[Particle]) -> None:
+        assert self._watch is not None
+        live, number = tuple(p.name for p in state.going), next(self._generations)
+        self._watch.tell(GenerationStarted, generation=number, boundary=state.boundary, particles=live)
 
     def _note_more(self) -> None:
         assert self._keeper is not None
         judging = asdict(sum(self.population.judging, Usage()))
         self._keeper.more = {"settled_on": self._settled_on, "stopped": self._stopped, "judging": judging}
+        if self._settings.search is not None:
+            self._keeper.more |= {"searched": True, "tree": [asdict(thought) for thought in self._tree]}
 
     async def _decided(self, chosen: Particle) -> None:
+        if self._watch is not None:
+            tools = tuple(effect.tool for effect in chosen.held)
+            self._watch.tell(ParticleChosen, particle=chosen.name, effects=tools)
         if self._keeper is not None:
             self._note_more()
             await self._keeper.decided(chosen, tuple(self._finals.values()), self._rng, self._checks)
@@ -283,8 +332,15 @@ class Run:
         if self._keeper is None or not self._keeper.restored:
             return None, None
         back = await self._keeper.restore(self.population, self._rng)
+        check_same_kind(back.more.get("searched", False), self._settings.search)
         self._checks[:] = back.checks
         self._finals |= {id(f.particle): f for f in back.finals}
         self._settled_on, self._stopped = back.more["settled_on"], back.more["stopped"]
         self.population.judging.append(Usage(**back.more.get("judging", {})))
+        self._tree = tuple(Thought(**thought) for thought in back.more.get("tree", ()))
+        if self._watch is not None:
+            for p in self.population.born:
+                if not p.done:
+                    parent = None if p.parent is None else p.parent.name
+                    self._watch.tell(ParticleStarted, particle=p.name, parent=parent, boundary=p.forked_at or 0)
         return back.state, back.chosen

@@ -14,7 +14,10 @@ from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.runtime.boundaries import Boundary
 from langgraph_amc.runtime.effects import EffectRules, Policy, read_effects
+from langgraph_amc.runtime.searching import read_search
 from langgraph_amc.runtime.subgraphs import Points, read_boundary
+from langgraph_amc.runtime.watching import Callback
+from langgraph_amc.search import Preset, TreeSearch
 from langgraph_amc.smc import (
     RESAMPLERS,
     SELECTORS,
@@ -39,6 +42,7 @@ from langgraph_amc.smc import (
     tilt,
 )
 from langgraph_amc.tasks.rewards import RewardFunction, as_reward
+from langgraph_amc.telemetry import Telemetry
 from langgraph_amc.trajectories.transcript import Transcript
 from langgraph_amc.value.callables import CheckedValue, as_value
 from langgraph_amc.value.protocol import SoftValueFunction, SupportsUncertainty, ValueFunction
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
 
 Objective = Literal["optimise", "sample"]
 Streaming = Literal["settled", "best"]
+EVERYTHING = Telemetry()
+"""Where somebody traces, all of a run is traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,13 @@ class Settings:
     best_possible: float | None = None
     quorum: Quorum | None = None
     backtrack: Backtrack | None = None
+    search: TreeSearch | None = None
+    """Who goes on where, instead of the filter."""
     uncertainty: Callable[[int], float] | None = None
     """V's own error at a boundary, where the value function knows it."""
+    callbacks: tuple[Callback, ...] = ()
+    """Who is told what happens (`watching`)."""
+    telemetry: Telemetry = EVERYTHING
 
     @property
     def unopposed(self) -> bool:
@@ -93,7 +104,7 @@ class Settings:
 def read_settings(
     app: Any,
     *,
-    particles: int | Adaptive = 8,
+    particles: int | Adaptive | None = None,
     value: ValueFunction | Callable[..., Any] | str | Path | None = None,
     reward: Callable[..., Any] | None = None,
     boundary: str | Sequence[str] | Boundary | None = None,
@@ -112,8 +123,18 @@ def read_settings(
     best_possible: float | None = None,
     quorum: float | Quorum | None = None,
     backtrack: Backtrack | None = None,
+    search: TreeSearch | Preset | None = None,
+    callbacks: Sequence[Callback] = (),
+    telemetry: Telemetry | None = None,
 ) -> Settings:
     """Check every argument of `wrap` against the app; raises ConfigurationError that says what to do."""
+    if search is not None:
+        given: dict[str, Any] = {"particles": particles, "resample": resample, "resampler": resampler, "tau": tau}
+        given |= {"beta": beta, "backtrack": backtrack, "quorum": quorum, "objective": objective}
+        search, given = read_search(search, given, valued=value is not None, rewarded=reward is not None)
+        particles, resample, resampler, tau, backtrack = (given[name] for name in _BY_SEARCH)
+    strategy = None if isinstance(search, Preset) else search
+    particles = 8 if particles is None else particles
     policy = particles if isinstance(particles, Adaptive) else None
     if isinstance(particles, Adaptive):
         particles = particles.most
@@ -163,8 +184,30 @@ def read_settings(
         _best_possible(best_possible, selector),
         _quorum(quorum),
         _backtrack(backtrack, scorer),
+        strategy,
         None if soft is not None or scorer is None else _uncertainty(scorer),
+        _callbacks(callbacks),
+        _telemetry(telemetry),
     )
+
+
+_BY_SEARCH = ("particles", "resample", "resampler", "tau", "backtrack")
+"""What a search decides."""
+
+
+def _callbacks(callbacks: Any) -> tuple[Callback, ...]:
+    if not isinstance(callbacks, list | tuple) or not all(map(callable, callbacks)):
+        raise ConfigurationError(
+            f"callbacks is a list of functions of one event (docs/watching.md), got {callbacks!r}; LangChain's own "
+            "handlers go into the call's config: invoke(…, {'callbacks': […]})"
+        )
+    return tuple(callbacks)
+
+
+def _telemetry(telemetry: Telemetry | None) -> Telemetry:
+    if telemetry is not None and not isinstance(telemetry, Telemetry):
+        raise ConfigurationError(f"telemetry is Telemetry(detail='generation'), say, or None, got {telemetry!r}")
+    return telemetry or EVERYTHING
 
 
 def _keeps_a_sample(adaptive: Adaptive | None, best_possible: float | None, backtrack: Backtrack | None) -> None:

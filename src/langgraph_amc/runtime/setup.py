@@ -18,6 +18,7 @@ from langgraph_amc.runtime.engine import Engine
 from langgraph_amc.runtime.gate import GatedSaver
 from langgraph_amc.runtime.keeping import JournalKeeper, open_keeper
 from langgraph_amc.runtime.launch import Launch, untracked_channels
+from langgraph_amc.runtime.listening import listen
 from langgraph_amc.runtime.outbox import MemoryOutbox
 from langgraph_amc.runtime.population import AppPopulation, Scorer, particle_identity
 from langgraph_amc.runtime.request import (
@@ -97,6 +98,13 @@ async def set_up(request: StreamRequest, engine: Engine, emission: Emission) -> 
         keeper=keeper,
         watched=request.watched,
         account=account or current_account.get(),
+        watch=listen(
+            request,
+            run_id=run_id,
+            thread_id=thread_id,
+            seed=seed,
+            restored=keeper is not None and keeper.restored,
+        ),
     )
     population = AppPopulation(
         launch,

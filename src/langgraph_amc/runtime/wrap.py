@@ -72,6 +72,10 @@ def wrap(app: Any, *, config: str | Path | RunConfig | None = None, **settings: 
     best_possible: the highest return there can be: who has it ends the run (docs/adaptive.md).
     quorum: a share such as 0.8: checks do not wait for stragglers once so many have arrived.
     backtrack: ``backtrack(discount=0.9)``: resampling may go back to earlier states.
+    search: ``amc.search.mcts()``, ``bfs()``, ``dfs()``, ``beam()`` or ``foa()`` in the place of the particle filter
+        (docs/searches.md).
+    callbacks: functions that are told what happens as it does, an event each (docs/watching.md).
+    telemetry: ``Telemetry(detail=…)``: how much of a run goes into OpenTelemetry's traces (docs/tracing.md).
 
     Returns
     -------

@@ -36,6 +36,7 @@ from langgraph_amc.smc.events import (
     Withheld,
 )
 from langgraph_amc.smc.filter import Parking, Population, particle_filter
+from langgraph_amc.smc.nodes import TreeNode
 from langgraph_amc.smc.quorum import Quorum, quorum
 from langgraph_amc.smc.resampling import RESAMPLERS, Resampler, multinomial, residual, stratified, systematic
 from langgraph_amc.smc.schedules import Check, Schedule, at, ess_below, every, never, parse_schedule
@@ -96,6 +97,7 @@ __all__ = [
     "Stopped",
     "SuspendedError",
     "Tempering",
+    "TreeNode",
     "Unbeatable",
     "ValueAbove",
     "Vote",

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
+from langgraph_amc.smc.nodes import TreeNode
+
 P = TypeVar("P")
 
 
@@ -62,10 +64,12 @@ class FilterResult(Generic[P]):
     log_evidence: log Σ w, with E[exp(log_evidence)] = Z = E_π[exp(R/β)] whatever V is; None where the weights
         estimate no evidence: the tempering is solved on the way (`ess_target`), how many particles there are or when
         they end depends on their answers, or earlier states are gone back to.
+    tree: of a search, as it stood at the end; empty for the filter.
     """
 
     finals: tuple[Final[P], ...]
     log_evidence: float | None
+    tree: tuple[TreeNode[P], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ class FilterState(Generic[P]):
     earlier: those that ended in earlier waves of an adaptive population, with their weights among all of them.
     started: particles that were started in those waves.
     pool: earlier states that a resampling may go back to.
+    tree: of a search; then some of the live ones wait, and those that run on are `going`.
     """
 
     boundary: int
@@ -119,6 +124,13 @@ class FilterState(Generic[P]):
     earlier: tuple[Final[P], ...] = ()
     started: int = 0
     pool: tuple[Past[P], ...] = ()
+    tree: tuple[TreeNode[P], ...] = ()
+
+    @property
+    def going(self) -> tuple[P, ...]:
+        """Who runs on from here."""
+        pending = tuple(n.particle for n in self.tree if n.status == "pending" and n.particle is not None)
+        return pending if self.tree else self.live
 
     @classmethod
     def fresh(cls, particles: Sequence[P], boundary: int = 0) -> FilterState[P]:

@@ -166,10 +166,8 @@ def _eligible(candidates: Sequence[Candidate]) -> list[int]:
 
 
 def _weights(candidates: Sequence[Candidate], eligible: Sequence[int]) -> Floats:
-    log_weights = LogWeights(np.array([candidates[i].log_weight for i in eligible]))
-    if log_weights.log_sum == -math.inf:  # nobody is possible under the target, yet somebody must answer
-        log_weights = LogWeights.uniform(len(eligible))
-    return log_weights.normalized
+    # where nobody is possible under the target, somebody must answer all the same
+    return LogWeights(np.array([candidates[i].log_weight for i in eligible])).shares
 
 
 def _known(scores: dict[int, float | None], what: str, none_known: str) -> dict[int, float]:

@@ -59,6 +59,11 @@ class LogWeights:
         return weights
 
     @property
+    def shares(self) -> Floats:
+        """Weights [n] that sum to 1; equal ones where nobody is possible."""
+        return (LogWeights.uniform(len(self)) if self.log_sum == -math.inf else self).normalized
+
+    @property
     def log_sum(self) -> float:
         """log Σ w in nats; −inf if all are."""
         top = self.log.max()

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 from langgraph_amc.errors import AMCError, MissingExtraError
+from langgraph_amc.files import replacing
 from langgraph_amc.trajectories._insert import Record, task_row
 from langgraph_amc.trajectories._json import dumps
 from langgraph_amc.trajectories.store import TrajectoryStore
@@ -66,7 +64,7 @@ def write(path: str | Path, records: Iterable[Record]) -> int:
     """Write records to a ``.jsonl`` or ``.parquet`` file and return how many."""
     path = Path(path)
     writer = _format(path, jsonl=_write_jsonl, parquet=_write_parquet)
-    with _replacing(path) as draft:
+    with replacing(path) as draft:
         return writer(draft, records)
 
 
@@ -80,19 +78,6 @@ def _format(path: Path, *, jsonl: Callable[..., Any], parquet: Callable[..., Any
     if path.suffix in (".jsonl", ".parquet"):
         return jsonl if path.suffix == ".jsonl" else parquet
     raise ExchangeError(f"{path}: unknown format {path.suffix!r}: use a name that ends in .jsonl or .parquet")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    draft = Path(name)
-    try:
-        yield draft
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _write_jsonl(path: Path, records: Iterable[Record]) -> int:

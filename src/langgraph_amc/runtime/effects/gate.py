@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -187,7 +188,9 @@ async def _commit(scope: EffectScope, call: Call, key: str, port: Port) -> Any:
             continue
         return _earlier(scope, call, key, entry, known)
     try:
-        with body(key, "commit"), answering(call.config, scope.take_answers(key)):
+        watch = scope.watch
+        told = nullcontext() if watch is None else watch.effect(scope.particle, call.tool, key)
+        with told, body(key, "commit"), answering(call.config, scope.take_answers(key)):
             result = await port.run(call.run)
     except GraphBubbleUp:
         await port.failed(scope, entry, INTERRUPTED)

@@ -21,6 +21,7 @@ from langgraph_amc.runtime.effects.records import Answer, Chain, EffectRecord, E
 from langgraph_amc.runtime.effects.session import Session
 from langgraph_amc.runtime.effects.worlds import Worlds
 from langgraph_amc.runtime.outbox import Outbox
+from langgraph_amc.runtime.watching import EffectSettled, Watch
 
 
 class EffectScope:
@@ -31,13 +32,17 @@ class EffectScope:
     rules: policies of the app's tools.
     run_id, particle: part of every idempotency key.
     outbox: makes committed effects happen once.
+    watch: is told what becomes of them.
     """
 
-    def __init__(self, rules: EffectRules, run_id: str, particle: str, outbox: Outbox) -> None:
+    def __init__(
+        self, rules: EffectRules, run_id: str, particle: str, outbox: Outbox, watch: Watch | None = None
+    ) -> None:
         from langgraph_amc.runtime.effects.tools import install  # what it installs knows scopes
 
         install(rules)
         self.rules, self.run_id, self.particle, self.outbox = rules, run_id, particle, outbox
+        self.watch = watch
         self.step = -2
         self.unrecovered: Exception | None = None
         """Why the sessions of a run that a journal brought back could not be made again when it was adopted."""
@@ -86,7 +91,7 @@ class EffectScope:
         """The scope of a clone; O(sessions). Raises SessionError where a session can in no way be copied."""
         if self.held:
             raise RuntimeError("a particle that holds effects is not forked: release or drop them first")
-        clone = EffectScope(self.rules, self.run_id, particle, self.outbox)
+        clone = EffectScope(self.rules, self.run_id, particle, self.outbox, self.watch)
         with self._lock:
             clone.step, clone._past = self.step, self._past
             clone._forked = self._forked = True
@@ -133,6 +138,7 @@ class EffectScope:
         with self._lock:
             for held in self._pending.values():
                 self._past = self._past.add(self._record(held, "dropped"))
+                self._tell(self._record(held, "dropped"))
             self._pending.clear()
 
     def adopt(self) -> None:
@@ -181,6 +187,7 @@ class EffectScope:
             self._pending[held.key] = held
             if told:
                 self._told[held.key] = dict(told)
+        self._tell(self._record(held, "held"))
 
     def take_answers(self, key: str) -> dict[str, Any]:
         """A human's answers to what the effect asks; once: the same question of a later time is a new one."""
@@ -194,6 +201,7 @@ class EffectScope:
             if (record.key, record.state) not in self._noted:
                 self._noted.add((record.key, record.state))
                 self._past = self._past.add(record)
+                self._tell(record)
 
     def answered(self, key: str) -> Answer | None:
         """The outcome of the same call in an earlier run of this super-step."""
@@ -211,6 +219,10 @@ class EffectScope:
     def session(self, session: Session[Any]) -> Any:
         """This particle's object of a session."""
         return self.worlds.session(session, direct=self._open and not self._forked)
+
+    def _tell(self, record: EffectRecord) -> None:
+        if self.watch is not None:
+            self.watch.tell(EffectSettled, record=record)
 
     def _record(self, held: HeldEffect, state: EffectState) -> EffectRecord:
         return EffectRecord(held.tool, held.arguments, "commit", state, self.particle, held.key)
@@ -235,7 +247,13 @@ class EffectScope:
 
     @classmethod
     def restored(
-        cls, rules: EffectRules, run_id: str, particle: str, outbox: Outbox, state: dict[str, Any]
+        cls,
+        rules: EffectRules,
+        run_id: str,
+        particle: str,
+        outbox: Outbox,
+        state: dict[str, Any],
+        watch: Watch | None = None,
     ) -> EffectScope:
         """The scope a journal kept; its sessions are made again by repeating the logged calls when first used."""
         from langgraph_amc.runtime.effects.tools import logged_call
@@ -252,6 +270,7 @@ class EffectScope:
             scope.worlds.log(logged)
             if logged.step == scope.step:
                 scope._answers[logged.key] = logged.answer
+        scope.watch = watch  # what happened before is no news
         scope._told = {key: _decoded(told) for key, told in state.get("told", {}).items()}
         scope.worlds.lost = bool(state["calls"])
         return scope

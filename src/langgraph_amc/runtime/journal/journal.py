@@ -57,8 +57,8 @@ class Journal:
     Parameters
     ----------
     url_or_path: a SQLite file, created if missing, or any SQLAlchemy URL (tested: SQLite, PostgreSQL).
-    keep: what stays of a run that has ended: its ``"record"`` (particles without their state, the effects),
-        ``"everything"`` or ``"nothing"``.
+    keep: what stays of a run that has ended: its ``"record"`` (particles with their transcripts but without their
+        state, the effects), ``"everything"`` or ``"nothing"``.
     lease: seconds without a sign of life after which a run on another host counts as abandoned.
     create: whether a database without a journal gets one; if not, it is an error and stays as it is.
 
@@ -175,15 +175,19 @@ class Journal:
         found = [summary_of(row, self._lease, now) for row in rows]
         return [run for run in found if status is None or run.status == status][:limit]
 
-    def show(self, run_id: str) -> RunInfo:
-        """The account of the run whose id begins with ``run_id``; `JournalError` unless there is exactly one."""
+    def show(self, run_id: str, *, transcripts: bool = False) -> RunInfo:
+        """The account of the run whose id begins with ``run_id``; `JournalError` unless there is exactly one.
+
+        ``transcripts``: what each particle saw and did too, where the journal keeps it.
+        """
         table = schema.runs
         beginning = sa.select(table).where(table.c.id.startswith(run_id, autoescape=True)).limit(2)
         rows = self._database.read(lambda connection: connection.execute(beginning).all())
         if len(rows) != 1:
             many = "more than one run begins" if rows else "no run begins"
             raise JournalError(f"{many} with {run_id!r}: `amc runs` lists them")
-        return info(rows[0], RunRows(rows[0].no, self._database.read), self._lease, time.time())
+        found = RunRows(rows[0].no, self._database.read)
+        return info(rows[0], found, self._lease, time.time(), transcripts=transcripts)
 
     def left_behind(self, key: str) -> list[str]:
         """Keys of runs that did not end and that nobody runs: ``key`` itself or ``key#1``, ``key#2``, …"""

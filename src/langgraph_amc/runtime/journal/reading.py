@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from langgraph_amc.runtime.journal import schema
 from langgraph_amc.runtime.journal.owner import is_run
-from langgraph_amc.runtime.journal.records import ParticleRecord, from_row
+from langgraph_amc.runtime.journal.records import ParticleRecord, Transcripts, from_row
 from langgraph_amc.runtime.journal.schema import OPEN
 from langgraph_amc.trajectories.types import Usage
 
@@ -161,11 +161,13 @@ class RunRows:
         return self._read(lambda connection: connection.execute(query).all())
 
 
-def info(row: Any, rows: RunRows, lease: float, now: float) -> RunInfo:
-    """The account of one run."""
+def info(row: Any, rows: RunRows, lease: float, now: float, *, transcripts: bool = False) -> RunInfo:
+    """The account of one run; the segments of its particles only with ``transcripts``."""
     population = None if row.population is None else json.loads(row.population)
     summary = None if row.summary is None else json.loads(row.summary)
-    particles = tuple(from_row(p) for p in rows.particles())
+    found = rows.particles()
+    segments = Transcripts().load(found, rows.steps()) if transcripts else {}
+    particles = tuple(from_row(p, segments.get(p.name, ())) for p in found)
     effects = tuple(Effect(e.key, e.tool, json.loads(e.arguments), e.outcome, e.begun, e.ended) for e in rows.effects())
     return RunInfo(
         summary_of(row, lease, now),

@@ -119,7 +119,7 @@ OF_A_RUN = {
     "effects": effects,
 }
 """Tables whose rows belong to a run."""
-STATE = ("nodes", "steps", "answers", "asked")
+STATE = ("nodes", "answers", "asked")
 """Those that only a run needs that can still be gone on with."""
 
 

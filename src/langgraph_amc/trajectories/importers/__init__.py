@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from langgraph_amc.trajectories.importers.conversation import Conversation, System, read_conversation
 from langgraph_amc.trajectories.importers.files import FORMATS, ImportFileError, read_file
-from langgraph_amc.trajectories.importers.spans import Score, Span, Trace, Unusable, invocations, traces
+from langgraph_amc.trajectories.importers.lineages import with_lineages
+from langgraph_amc.trajectories.importers.spans import (
+    ParticleOf,
+    Score,
+    Span,
+    Trace,
+    Unusable,
+    invocations,
+    traces,
+)
 
 __all__ = [
     "FORMATS",
     "Conversation",
     "ImportFileError",
+    "ParticleOf",
     "Score",
     "Span",
     "System",
@@ -23,4 +33,5 @@ __all__ = [
     "read_conversation",
     "read_file",
     "traces",
+    "with_lineages",
 ]

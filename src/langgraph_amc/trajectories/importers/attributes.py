@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langgraph_amc.trajectories.importers.messages import REDACTED_TEXT
-from langgraph_amc.trajectories.importers.spans import TRUNCATED, Kind, Score, Span
+from langgraph_amc.trajectories.importers.spans import TRUNCATED, Kind, ParticleOf, Score, Span
 from langgraph_amc.trajectories.importers.values import (
     amount,
     at,
@@ -91,7 +91,18 @@ def read_span(raw: Raw, key: str) -> Span:
         interrupted=left.interrupted or pauses,
         usage=_usage(tree) if kind == "llm" else None,
         problem=problem,
+        particle=_particle(raw.name, tree),
+        run=_text(at(tree, "amc", "run", "id")),
     )
+
+
+def _particle(name: str, tree: Mapping[str, Any]) -> ParticleOf | None:
+    """The particle whose whole life a span is; segments and effects of it are none."""
+    about = at(tree, "amc", "particle") or {}
+    if not name.startswith("amc.particle") or about.get("id") is None:
+        return None
+    outcome = _text(about.get("outcome"))
+    return ParticleOf(str(about["id"]), _text(about.get("parent_id")), count(about.get("forked_at")), outcome)
 
 
 def read_scores(raw: Raw) -> list[Score]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from langchain_core.messages import AIMessage
 
-from langgraph_amc.trajectories.importers.spans import Span, Trace, Unusable, is_sublist
+from langgraph_amc.trajectories.importers.spans import ParticleOf, Span, Trace, Unusable, is_sublist
 from langgraph_amc.trajectories.transcript import Transcript, turns
 from langgraph_amc.trajectories.types import Status, Usage
 
@@ -37,6 +37,8 @@ class Conversation:
     spans: ids of its spans, its own first: what feedback can be given to.
     uncounted: model calls without a number of tokens.
     dropped: whether system messages of model calls were taken as no part of the state.
+    around: ids of the spans that it lies below, innermost first.
+    particle, run: which particle of which run of langgraph-amc it is, where that was traced.
     """
 
     id: str
@@ -50,6 +52,9 @@ class Conversation:
     spans: tuple[str, ...]
     uncounted: int = 0
     dropped: bool = False
+    around: tuple[str, ...] = ()
+    particle: ParticleOf | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ def read_conversation(trace: Trace, root: Span, system: System = "auto") -> Conv
     if isinstance(states, str):
         return Unusable(states, name)
     answered = [s.usage or Usage(1, cost=None) for s in models if s.error is None]
+    around = list(trace.above(root))
     return Conversation(
         id=name,
         trace=root.trace,
@@ -89,6 +95,9 @@ def read_conversation(trace: Trace, root: Span, system: System = "auto") -> Conv
         spans=tuple(s.id for s in inside),
         uncounted=sum(s.usage is None and s.error is None for s in models),
         dropped=reader.dropped,
+        around=tuple(s.id for s in around),
+        particle=next((s.particle for s in around if s.particle is not None), None),
+        run=next((s.run for s in around if s.run is not None), None),
     )
 
 

@@ -20,6 +20,16 @@ MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError
 
 
 @dataclass(frozen=True, slots=True)
+class ParticleOf:
+    """What a run of langgraph-amc says of a particle: ``parent`` and where it was cloned, and what became of it."""
+
+    id: str
+    parent: str | None = None
+    forked_at: int | None = None
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """One logged call, whatever the tool that logged it calls it: span, run, observation.
 
@@ -33,6 +43,7 @@ class Span:
     session: thread or session the trace belongs to.
     problem: why messages that it should have are unusable, e.g. `TRUNCATED`.
     summary: whether it only sums up its trace, and counts where nothing else of that is logged.
+    particle, run: whose life it is, and the id of the run, where langgraph-amc itself was traced.
     """
 
     trace: str
@@ -55,6 +66,8 @@ class Span:
     usage: Usage | None = None
     problem: str | None = None
     summary: bool = False
+    particle: ParticleOf | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
