@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from langgraph_amc.files import write_whole
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -16,9 +17,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 def write(path: Path, data: dict[str, Any]) -> None:
     """All of it, or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".part").write_text(json.dumps(data))
-    os.replace(path.with_suffix(".part"), path)
+    write_whole(path, json.dumps(data))
 
 
 def same(folder: Path, sizes: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from sudoku_direct import BATCH, evolve_directly, exported, held_out_noise, meas
 
 from langgraph_amc.evaluate.runner import Job, run_jobs
 from langgraph_amc.evolution import Constant, Cosine, Strategy
+from langgraph_amc.evolution.layout import Scope
 from langgraph_amc.evolution.loop import Course
 from langgraph_amc.policy.engines import get_engine, loaded_engine
 from langgraph_amc.policy.seeds import mix
@@ -63,6 +64,19 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What all arms begin with.
+
+    ``policy``: the folder of the model. ``scope``: what evolution perturbs of it. ``ratio``: alpha by sigma's first
+    value in all arms of evolution, ``None`` for the paper's.
+    """
+
+    policy: Path = POLICY
+    scope: Scope = "all"
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
 class World:
     """Puzzles of one horizon by split, none of which shares a solution with another split."""
 
@@ -84,6 +98,12 @@ class Trial:
     setting: float
     seed: int
     scale: Scale
+    start: Start
+
+    @property
+    def scope(self) -> Scope:
+        """What it perturbs, if it is an arm of evolution."""
+        return "vectors" if self.arm == NORMS else self.start.scope
 
 
 def installed() -> bool:
@@ -103,13 +123,15 @@ def train(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
 
 def strategy(trial: Trial, horizon: int) -> Strategy:
     """The evolution strategy of an arm."""
-    sigma, step = trial.setting, _STEP.get((trial.arm, horizon), 0.5)
+    sigma = trial.setting
+    step = _STEP.get((trial.arm, horizon), 0.5) if trial.start.ratio is None else trial.start.ratio
     falling = Cosine(sigma, sigma * _END.get(horizon, 0.25), trial.scale.generations)
     common: dict[str, Any] = {"population": trial.scale.population, "seed": trial.seed}
     if trial.arm in (OURS, NORMS):
         return Strategy(sigma=falling, alpha_ratio=step, rank=1, antithetic=True, baseline="task", **common)
     schedule = Constant(sigma) if trial.arm == VANILLA else falling
-    theirs: dict[str, Any] = {"antithetic": False, "baseline": "none", "noise": "gaussian", "rank": None}
+    theirs: dict[str, Any] = {"antithetic": False, "baseline": "none", "noise": "gaussian"}
+    theirs["rank"] = 1 if trial.scope == "vectors" else None  # vectors have a number per element, whatever the rank
     return Strategy(sigma=schedule, alpha=step * sigma, **theirs, **common)
 
 
@@ -119,12 +141,12 @@ def _evolved(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
         strategy(trial, world.horizon),
         Course(train_on.ids, scale.generations, scale.tasks, validate_every=0, patience=None),
         train_on,
-        POLICY,
+        trial.start.policy,
         folder,
         common=trial.arm in (OURS, NORMS),
-        scope="vectors" if trial.arm == NORMS else "all",
+        scope=trial.scope,
     )
-    model = exported(folder, POLICY, scale.generations)
+    model = exported(folder, trial.start.policy, scale.generations)
     curve = [float(np.nanmean(rewards)) for rewards in run.rewards]
     return {"model": str(model), "trajectories": run.trajectories, "tokens": run.tokens, "curve": curve}
 
@@ -134,14 +156,16 @@ def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
     from langgraph_amc_trl import train as train_policy
 
     shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short cannot be gone on with
-    scale = trial.scale
-    passes = {"epochs": 4, "minibatches": 2, "accumulation": 4} if trial.arm == PPO_LIKE else {"accumulation": 8}
+    scale, policy = trial.scale, trial.start.policy
+    passes: dict[str, Any] = {"accumulation": 8}
+    if trial.arm == PPO_LIKE:
+        passes = {"epochs": 4, "minibatches": 2, "accumulation": 4}
     group = min(GROUP, scale.population)
     found = train_policy(
-        app_of(POLICY),
+        app_of(policy),
         world.tasks.split("train"),
         load_reward(f"{AGENT}:solved"),
-        model=POLICY,
+        model=policy,
         out=folder,
         method=Method(
             steps=scale.generations,
@@ -189,10 +213,10 @@ def measure_app(
             engine.close()
 
 
-def agreement(world: World, n: int = 16) -> float:
+def agreement(world: World, policy: Path, n: int = 16) -> float:
     """Share of tasks on which the app and the rollouts without it get the same reward: 1, but for rounding."""
     tasks = list(world.tasks.split("validation"))[:n]
-    app, direct = measure_app(POLICY, tasks, 0, world.concurrency), measure(POLICY, tasks, 0)
+    app, direct = measure_app(policy, tasks, 0, world.concurrency), measure(policy, tasks, 0)
     return float(np.mean([app["rewards"][task.id] == direct["rewards"][task.id] for task in tasks]))
 
 

@@ -26,6 +26,7 @@ from langgraph_amc.evolution import Generation, History, Strategy, Update, read
 from langgraph_amc.evolution.history import Header
 from langgraph_amc.evolution.layout import Scope
 from langgraph_amc.evolution.loop import Column, Course, Event, evolve
+from langgraph_amc.files import write_whole
 from langgraph_amc.policy.engine import BatchEngine
 from langgraph_amc.policy.generation import GenerationRequest
 from langgraph_amc.policy.seeds import mix
@@ -124,7 +125,7 @@ class DirectRollouts:
         return np.array([e.reward for e in episodes]).reshape(len(rows), len(columns))
 
     async def validate(self, weights: str) -> Floats:
-        """Rewards [tasks, repeats] of the weights as they are, or as they were when they were measured."""
+        """Rewards [tasks, repeats] of the weights as they are."""
         if weights not in self._known:
             assert weights == self._weights
             todo = [
@@ -139,8 +140,12 @@ class DirectRollouts:
             ]
             rewards = [episode.reward for episode in await asyncio.gather(*todo)]
             self._known[weights] = np.array(rewards).reshape(len(self._measured), self._repeats)
-            self._stored.write_text(json.dumps({k: v.tolist() for k, v in self._known.items()}))
+            write_whole(self._stored, json.dumps({k: v.tolist() for k, v in self._known.items()}))
         return self._known[weights]
+
+    async def validated(self, weights: str) -> Floats:
+        """Rewards [tasks, repeats] of the weights as they were when they were measured."""
+        return self._known.get(weights, np.full((len(self._measured), self._repeats), np.nan))
 
     async def apply(self, update: Update) -> str:
         """Take a step."""

@@ -1,12 +1,16 @@
 """Base, evolution strategies, policy gradients and AMC on the same Sudoku puzzles, at equal numbers of trajectories.
 
-    python benchmarks/sudoku_study.py --out study [--horizons 5 10 15] [--seeds 3] [--arms ours GRPO ...] [--quick]
+    python benchmarks/sudoku_study.py --out study [--horizons 5 10 15] [--seeds 3] [--arms ours GRPO ...]
+        [--policy FOLDER] [--scope vectors] [--ratio 1] [--quick]
 
 Every trained arm spends generations * population * tasks trajectories per run. Its sigma, or its learning rate, is
 swept with the first seed and chosen on validation puzzles; the other seeds train with what was chosen. Then all arms
 are measured on the same held-out puzzles with the same random numbers. "Best tuned" is the trained arm that solves most
 validation puzzles under the same seed; greedy, it is compared with the greedy base: what is better there is no
 sharpening. AMC has 8 particles and the same V as best of 8, which are independent runs.
+
+All arms begin with the shipped policy, or with that of --policy, e.g. one that was trained less. Evolution perturbs all
+of it, or --scope; under "vectors" that is the norm gains alone in every arm, and "ours, norms only" is "ours".
 
 Everything is kept in --out: one JSON file per training run in trials/ and per (arm, horizon, seed) in cells/. It can
 be stopped and called again, and the table is of what is there. *solved*: mean with its 95 % interval over puzzles and
@@ -18,6 +22,7 @@ three seeds); then the difference of each seed. The last line is JSON.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -42,6 +47,7 @@ from sudoku_arms import (
     OURS,
     POLICY,
     Scale,
+    Start,
     Trial,
     World,
     agreement,
@@ -54,6 +60,7 @@ from sudoku_arms import (
 )
 from sudoku_table import Row, differences, show
 
+from langgraph_amc.evolution.layout import Scope
 from langgraph_amc.policy.litellm_setup import load_litellm
 
 TRAINED = (*EVOLVED, *GRADIENTS)
@@ -66,6 +73,7 @@ class Study:
     """What is run, and where it is kept."""
 
     out: Path
+    start: Start
     scale: Scale
     arms: Sequence[str]
     horizons: Sequence[int]
@@ -84,31 +92,32 @@ class Study:
             self._check(world)
             for arm, seed in product(self.arms, range(self.seeds)):
                 if arm in BASES:
-                    self._cell(arm, world, seed, POLICY, temperature=BASES[arm])
+                    self._cell(arm, world, seed, self.start.policy, temperature=BASES[arm])
             for arm in self.arms:
                 if arm in EVOLVED or (arm in GRADIENTS and installed()):
                     self._trained(arm, world)
             for seed, arm in product(range(self.seeds), self.arms):
                 if arm in (BEST_OF, AMC_BASE):
-                    self._cell(arm, world, seed, POLICY, amc=True, resample=arm != BEST_OF)
+                    self._cell(arm, world, seed, self.start.policy, amc=True, resample=arm != BEST_OF)
                 elif arm in (GREEDY_TUNED, AMC_TUNED):
                     self._on_best(arm, world, seed)
 
     def _check(self, world: World) -> None:
         """Stop where the rollouts without the app are not those of the app."""
         path = self.out / f"agreement-{world.horizon}.json"
-        share = (read(path) or {"share": agreement(world)})["share"]
+        known = read(path)
+        share = agreement(world, self.start.policy) if known is None else known["share"]
         if share < 0.9:
             raise SystemExit(f"the app and its loop without LangGraph agree on {share:.0%} of puzzles only")
         write(path, {"share": share})
 
     def _trained(self, arm: str, world: World) -> None:
         """Sweep with the first seed, train the others with what was best on validation puzzles, measure all."""
-        trials = [Trial(arm, setting, 0, self.scale) for setting in self.swept[arm]]
+        trials = [Trial(arm, setting, 0, self.scale, self.start) for setting in self.swept[arm]]
         best = max(trials, key=lambda trial: self._trial(trial, world)["validation"])
         for seed in range(self.seeds):
-            trial = Trial(arm, best.setting, seed, self.scale)
-            about = {"trained": self._trial(trial, world)}
+            trial = Trial(arm, best.setting, seed, self.scale, self.start)
+            about: dict[str, Any] = {"trained": self._trial(trial, world)}
             about |= {"sweep_trajectories": self.scale.trajectories * (len(trials) - 1)}
             self._cell(arm, world, seed, self._model(trial, world), about)
 
@@ -121,7 +130,7 @@ class Study:
         best = max(known, key=lambda name: known[name]["validation"])
         setting = known[best]["setting"]
         how: dict[str, Any] = {"amc": True} if arm == AMC_TUNED else {"temperature": 0.0}
-        model = self._model(Trial(best, setting, seed, self.scale), world)
+        model = self._model(Trial(best, setting, seed, self.scale, self.start), world)
         self._cell(arm, world, seed, model, {"on": f"{best} {setting:g}"}, **how)
 
     def _trial(self, trial: Trial, world: World) -> dict[str, Any]:
@@ -185,7 +194,10 @@ def table(study: Study, horizon: int) -> dict[str, Any]:
     found = {arm: {s: read(study.cell(arm, horizon, s)) for s in range(study.seeds)} for arm in ARMS}
     rows = {arm: Row(arm, {s: c for s, c in cells.items() if c is not None}) for arm, cells in found.items()}
     absent = {} if installed() else dict.fromkeys(GRADIENTS, "not run: pip install -e integrations/trl")
+    if study.start.scope == "vectors":
+        absent[NORMS] = f"the same as {OURS}"
     title = f"{horizon} empty cells, {study.puzzles} held-out puzzles, {study.seeds} seed(s)"
+    title += f"; policy {study.start.policy.name}, evolution of {study.start.scope}"
     arms = show(title, list(rows.values()), absent, study.console)
     about: dict[str, Any] = {"arms": arms}
     for ours in (OURS, NORMS):
@@ -197,16 +209,27 @@ def table(study: Study, horizon: int) -> dict[str, Any]:
     return about
 
 
+def digest(folder: Path) -> str:
+    """Which weights a folder holds: a short hash of its files of weights."""
+    found = hashlib.blake2b(digest_size=8)
+    for path in sorted(folder.glob("*.safetensors")):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--horizons", type=int, nargs="+", default=[5, 10, 15], choices=[5, 10, 15])
-    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, help="all by default")
+    parser.add_argument("--policy", type=Path, default=POLICY, help="folder of the model that all arms begin with")
+    parser.add_argument("--scope", choices=("all", "linear", "vectors"), default="all", help="what evolution perturbs")
+    parser.add_argument("--ratio", type=float, help="alpha by sigma's first value; the paper's by default")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--generations", type=int, default=40)
     parser.add_argument("--population", type=int, default=32)
     parser.add_argument("--tasks-per-generation", type=int, default=8)
-    parser.add_argument("--sigmas", type=float, nargs="+", default=SIGMAS, help="swept by the arms of evolution")
+    parser.add_argument("--sigmas", type=float, nargs="+", help="swept by the arms of evolution")
     parser.add_argument("--norm-sigmas", type=float, nargs="+", default=NORM_SIGMAS, help="of norm gains only")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="swept by the policy gradients")
     parser.add_argument("--puzzles", type=int, default=200, help="held-out ones")
@@ -215,6 +238,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--quick", action="store_true", help="whether every arm runs: a size that shows nothing else")
     given = parser.parse_args()
+    if not (given.policy / "config.json").is_file():
+        parser.error(f"{given.policy} is no model's folder: examples/sudoku/train_policy.py makes one")
+    if given.scope == "vectors" and NORMS in (given.arms or ()):
+        parser.error(f"--scope vectors makes {OURS!r} what {NORMS!r} is: leave that out of --arms")
+    given.arms = given.arms or [arm for arm in ARMS if given.scope != "vectors" or arm != NORMS]
+    given.sigmas = given.sigmas or (given.norm_sigmas if given.scope == "vectors" else SIGMAS)
     if given.quick:
         given.generations, given.population, given.tasks_per_generation = 2, 4, 2
         given.puzzles, given.validation, given.seeds = 6, 4, min(given.seeds, 2)
@@ -228,8 +257,11 @@ def main() -> None:
     scale = Scale(given.generations, given.population, given.tasks_per_generation)
     swept = dict.fromkeys(EVOLVED, given.sigmas) | {NORMS: given.norm_sigmas}
     swept |= dict.fromkeys(GRADIENTS, given.rates)
+    scope: Scope = given.scope
+    start = Start(given.policy, scope, given.ratio)
     study = Study(
         given.out,
+        start,
         scale,
         given.arms,
         given.horizons,
@@ -241,13 +273,13 @@ def main() -> None:
         given.value,
         Console(width=None if os.isatty(1) else 160),
     )
-    same(
-        given.out,
-        {**asdict(scale), "puzzles": given.puzzles, "validation": given.validation, "value": given.value},
-    )
+    about = {"policy": digest(given.policy), "scope": start.scope, "ratio": start.ratio}
+    sizes = {**asdict(scale), "puzzles": given.puzzles, "validation": given.validation, "value": given.value}
+    same(given.out, about | sizes)
     study.run()
     found = {str(horizon): table(study, horizon) for horizon in given.horizons}
-    print(json.dumps({"horizons": found, **asdict(scale), "trajectories": scale.trajectories, "quick": given.quick}))
+    said = {**asdict(scale), **about, "trajectories": scale.trajectories, "quick": given.quick}
+    print(json.dumps({"horizons": found, **said}))
 
 
 if __name__ == "__main__":

@@ -64,6 +64,9 @@ class World(Rollouts):
         done = next(n for n in range(len(self.updates) + 1) if _hash_of(self.updates[:n]) == weights)
         return np.full((2, 2), self.validation[done])
 
+    async def validated(self, weights: str) -> np.ndarray:
+        return await self.validate(weights)
+
     async def apply(self, update: Update) -> str:
         assert self.served is None
         self.updates.append(update)

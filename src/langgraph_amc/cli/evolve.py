@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from langgraph_amc.cli.executor import ExecutorName, Workers
+from langgraph_amc.cli.live import standing
 from langgraph_amc.cli.options import (
     AppName,
     AsJson,
@@ -21,7 +24,6 @@ from langgraph_amc.cli.options import (
     read_effects,
 )
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
-from langgraph_amc.cli.progress import standing
 from langgraph_amc.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,6 +34,15 @@ _PARTS = {"train": 0.6, "validation": 0.15, "held-out": 0.25}
 """Where the tasks have no splits."""
 
 
+def _panel(name: str) -> Callable[..., Any]:
+    """Options of one panel of the help, so that each has its own columns and none is cut on 80 characters."""
+    return partial(typer.Option, rich_help_panel=name)
+
+
+_tasks, _search, _directions = _panel("Tasks"), _panel("Population"), _panel("Directions")
+_step, _end, _rollouts = _panel("Step"), _panel("When it stops, what is measured"), _panel("Rollouts")
+
+
 def evolve(
     app_name: AppName,
     tasks: Tasks,
@@ -40,38 +51,41 @@ def evolve(
     out: Annotated[Path, typer.Option(help="Folder for history, rollouts and tuned model; gone on with")] = Path(
         "evolved"
     ),
-    split: Annotated[str | None, typer.Option(help="Train on the tasks of this split")] = None,
-    validation: Annotated[str | None, typer.Option(help="Stop, and pick the best weights, by this split")] = None,
-    held_out: Annotated[str | None, typer.Option(help="Compare base and tuned on this split")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks of each split", min=1)] = None,
-    generations: Annotated[int, typer.Option(help="The most generations", min=1)] = 50,
-    population: Annotated[int, typer.Option(help="Members per generation", min=2)] = 32,
-    batch: Annotated[int, typer.Option(help="Tasks per generation; every member runs them all", min=1)] = 16,
-    repeats: Annotated[int, typer.Option(help="Runs of each task per member", min=1)] = 1,
-    sigma: Annotated[float, typer.Option(help="Standard deviation of the perturbation of a weight")] = 1e-3,
-    sigma_end: Annotated[float | None, typer.Option(help="Sigma of the last generation, for linear and cosine")] = None,
-    schedule: Annotated[str, typer.Option(help="Of sigma: constant, linear, cosine or automatic")] = "constant",
-    alpha: Annotated[float | None, typer.Option(help="A constant step size; else a share of sigma")] = None,
-    alpha_ratio: Annotated[float, typer.Option(help="Step size as a share of sigma")] = 0.5,
-    rank: Annotated[int, typer.Option(help="Of the perturbations; 0: full rank, one member at a time", min=0)] = 1,
-    noise: Annotated[str, typer.Option(help="rademacher or gaussian")] = "rademacher",
-    shaping: Annotated[str, typer.Option(help="Of rewards: z, ranks or none")] = "z",
-    baseline: Annotated[str, typer.Option(help="task: less the mean of each task; none")] = "task",
-    antithetic: Annotated[bool, typer.Option(help="Try each direction with both signs")] = True,
-    common_noise: Annotated[bool, typer.Option(help="All members sample with the same random numbers")] = True,
-    trust_region: Annotated[float | None, typer.Option(help="Largest root mean square of a step per weight")] = None,
-    decay: Annotated[float, typer.Option(help="Share of the way back to the base that each generation takes")] = 0.0,
-    scope: Annotated[str, typer.Option(help="What is perturbed: all, linear, vectors or lora")] = "all",
+    split: Annotated[str | None, _tasks(help="Train on the tasks of this split")] = None,
+    validation: Annotated[str | None, _tasks(help="Stop, and pick the best weights, by this split")] = None,
+    held_out: Annotated[str | None, _tasks(help="Compare base and tuned on this split")] = None,
+    limit: Annotated[int | None, _tasks(help="Only the first so many tasks of each split, for a trial", min=1)] = None,
+    population: Annotated[int, _search(help="Members per generation", min=2)] = 32,
+    batch: Annotated[int, _search(help="Tasks per generation; every member runs them all", min=1)] = 16,
+    repeats: Annotated[int, _search(help="Runs of each task per member", min=1)] = 1,
+    sigma: Annotated[float, _search(help="Standard deviation of a weight's perturbation")] = 1e-3,
+    sigma_end: Annotated[float | None, _search(help="The last generation's, for linear and cosine")] = None,
+    schedule: Annotated[str, _search(help="Of sigma: constant, linear, cosine, automatic")] = "constant",
+    rank: Annotated[int, _directions(help="Of perturbations; 0: full, one member at a time", min=0)] = 1,
+    noise: Annotated[str, _directions(help="rademacher or gaussian")] = "rademacher",
+    antithetic: Annotated[bool, _directions(help="Try each direction with both signs")] = True,
+    common_noise: Annotated[bool, _directions(help="Members sample with the same random numbers")] = True,
+    scope: Annotated[str, _directions(help="What is perturbed: all, linear, vectors, lora")] = "all",
     racing: Annotated[
-        float | None, typer.Option(help="Stop members early whose coefficient is known to this margin, e.g. 0.25")
+        float | None, _search(help="Stop members whose coefficient is known to this margin, e.g. 0.25")
     ] = None,
-    validate_every: Annotated[int, typer.Option(help="Generations between two validations", min=1)] = 5,
-    patience: Annotated[int, typer.Option(help="Validations without a new best before it stops; 0: never", min=0)] = 3,
-    measured: Annotated[int, typer.Option(help="Runs of each validation and held-out task", min=1)] = 4,
+    alpha: Annotated[float | None, _step(help="A constant step size; else a share of sigma")] = None,
+    alpha_ratio: Annotated[float, _step(help="Step size as a share of sigma")] = 0.5,
+    shaping: Annotated[str, _step(help="Of rewards: z, ranks or none")] = "z",
+    baseline: Annotated[str, _step(help="task: less the mean of each task; none")] = "task",
+    trust_region: Annotated[float | None, _step(help="Largest root mean square of a step")] = None,
+    decay: Annotated[float, _step(help="Share of the way back to the base, each time")] = 0.0,
+    generations: Annotated[int, _end(help="The most generations", min=1)] = 50,
+    validate_every: Annotated[int, _end(help="Generations between two validations", min=1)] = 5,
+    patience: Annotated[int, _end(help="Validations without a new best before it stops; 0: never", min=0)] = 3,
+    measured: Annotated[int, _end(help="Runs of each validation and held-out task", min=1)] = 4,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Go on though the app or the reward has changed")
+    ] = False,
     effects: EffectsOf = None,
-    rollout_seconds: Annotated[float | None, typer.Option(help="A rollout that takes longer is missing")] = None,
+    rollout_seconds: Annotated[float | None, _rollouts(help="A rollout that takes longer is missing")] = None,
     seed: Seed = 0,
-    concurrency: Annotated[int, typer.Option(help="Rollouts that run at a time", min=1)] = 64,
+    concurrency: Annotated[int, _rollouts(help="Rollouts that run at a time", min=1)] = 64,
     executor: ExecutorName = "local",
     workers: Workers = 2,
     max_usd: MaxUsd = None,
@@ -93,7 +107,7 @@ def evolve(
     from langgraph_amc.policy.budget import Budget
 
     check_writable(out)
-    parts = _splits(tasks, split, validation, held_out, limit, seed)
+    parts = splits(tasks, split, validation, held_out, limit, seed)
     strategy: dict[str, Any] = {"shaping": shaping, "baseline": baseline, "noise": noise}
     perturbed: dict[str, Any] = {"scope": scope}
     options: dict[str, Any] = {"effects": read_effects(effects)}
@@ -134,12 +148,13 @@ def evolve(
             budget=read_budget(max_usd, max_tokens, max_calls, max_seconds, price),
             executor=executor,
             workers=workers,
+            accept_changes=accept_changes,
             progress=told,
         )
     typer.echo(json.dumps(found.to_json()) if as_json else found.to_text())
 
 
-def _splits(
+def splits(
     name: str, split: str | None, validation: str | None, held_out: str | None, limit: int | None, seed: int
 ) -> tuple[TaskSet, TaskSet, TaskSet]:
     """Tasks to train on, to validate on and to hold out; where no split is named, parts of all tasks."""

@@ -20,10 +20,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.evolution.errors import HistoryError
 from langgraph_amc.evolution.estimator import estimate, fixed_point
-from langgraph_amc.evolution.members import Generation, Member
+from langgraph_amc.evolution.fields import is_whole, items, number, number_or_none, text, whole
+from langgraph_amc.evolution.members import NOISES, Generation, Member
 from langgraph_amc.evolution.signal import Signal, Trend
 from langgraph_amc.evolution.strategy import Strategy
+from langgraph_amc.tasks.rewards import LARGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,9 @@ class State:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> State:
-        return cls(data["number"], Trend(data["sigma"], data["slope"], data["noise"]))
+        """Raises HistoryError for a damaged field."""
+        sigma, slope, noise = (number_or_none(data, name) for name in ("sigma", "slope", "noise"))
+        return cls(whole(data, "number"), Trend(sigma, slope, noise))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +101,27 @@ class Update:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Update:
-        members = tuple(Member(pair, sign) for pair, sign in data["members"])
-        made = Generation(data["number"], data["seed"], data["sigma"], data["noise"], data["rank"], members)
-        return cls(
-            made,
-            tuple(data["coefficients"]),
-            data["scale"],
-            data["decay"],
-            data["alpha"],
-            data["rms"],
-            data["trust"],
-            Signal(data["signal_variance"], data["noise_variance"]),
-        )
+        """Raises HistoryError for a damaged field."""
+        made = _generation_from_json(data)
+        coefficients = tuple(items(data, "coefficients", is_whole, "integers"))
+        if len(coefficients) != made.pairs:
+            raise HistoryError(f"{len(coefficients)} coefficients are given for {made.pairs} directions")
+        scale, decay, alpha, rms, trust = (number(data, n, 0) for n in ("scale", "decay", "alpha", "rms", "trust"))
+        signal = Signal(number_or_none(data, "signal_variance"), number_or_none(data, "noise_variance"))
+        return cls(made, coefficients, scale, decay, alpha, rms, trust, signal)
+
+
+def _generation_from_json(data: dict[str, Any]) -> Generation:
+    kind = next((kind for kind in NOISES if kind == text(data, "noise")), None)
+    if kind is None:
+        raise HistoryError(f"the field 'noise' must be one of {', '.join(NOISES)}, and holds {data['noise']!r}")
+    rank = None if data.get("rank", 0) is None else whole(data, "rank", 1)
+    members = tuple(Member(*told) for told in items(data, "members", _is_member, "[pair, sign]"))
+    return Generation(whole(data, "number"), whole(data, "seed"), number(data, "sigma", 0), kind, rank, members)
+
+
+def _is_member(told: Any) -> bool:
+    return isinstance(told, list) and len(told) == 2 and all(map(is_whole, told)) and told[0] >= 0 and abs(told[1]) == 1
 
 
 def start(strategy: Strategy) -> State:
@@ -169,6 +183,6 @@ def _rewards(given: ArrayLike, members: int) -> NDArray[np.float64]:
         raise ConfigurationError(
             f"rewards have shape [members, tasks] = [{members}, at least 1], got {list(rewards.shape)}"
         )
-    if np.isinf(rewards).any():
-        raise ConfigurationError("a reward is infinite: rewards are finite, or NaN where missing")
+    if not (np.abs(rewards[~np.isnan(rewards)]) <= LARGEST).all():
+        raise ConfigurationError(f"a reward is infinite, or above {LARGEST:g} in size: divide it, or NaN where missing")
     return rewards

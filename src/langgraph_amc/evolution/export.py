@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ _WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ggu
 
 
 def export(
-    weights: Weights, folder: str | Path, *, source: str | Path | None = None, dtype: torch.dtype | None = None
+    weights: Weights,
+    folder: str | Path,
+    *,
+    source: str | Path | None = None,
+    dtype: torch.dtype | None = None,
+    finish: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write the model as it is now; a model with adapters is written as an adapter (``adapter_model.safetensors``).
 
@@ -28,6 +34,7 @@ def export(
     source: the folder that the model came from; what is not weights there (tokenizer, chat template) is copied.
     dtype: ``torch.float32`` writes the float32 masters of a bfloat16 or float16 model, with nothing rounded away, by
         way of a copy of the model in host memory. Default: the model's own type, as it was served.
+    finish: called with the folder before it appears under its name; what it writes there appears with it.
 
     Raises
     ------
@@ -46,6 +53,8 @@ def export(
         (_in_float32(weights) if dtype not in (None, own) else model).save_pretrained(partial)
         if source is not None:
             _copy_rest(Path(source), partial)
+        if finish is not None:
+            finish(partial)
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)

@@ -19,8 +19,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from langgraph_amc.errors import AMCError
 from langgraph_amc.evolution.asktell import State, Update
 from langgraph_amc.evolution.errors import HistoryError
+from langgraph_amc.evolution.fields import an_object, is_number, items, nested, text
 from langgraph_amc.evolution.strategy import Strategy
 
 _FORMAT = 1
@@ -56,10 +58,13 @@ class Header:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Header:
+        """Raises HistoryError, or the strategy's ConfigurationError, for a damaged field."""
+        data = an_object(data, "the line")
         if data.get("record") != "start" or data.get("format") != _FORMAT:
             raise HistoryError(f"not a history of format {_FORMAT}: its first line must be the record of the start")
-        strategy = Strategy.from_json(data["strategy"])
-        return cls(strategy, data["scope"], data["layout"], data["weights"], data["about"])
+        strategy = Strategy.from_json(nested(data, "strategy"))
+        scope, layout, weights = (text(data, name) for name in ("scope", "layout", "weights"))
+        return cls(strategy, scope, layout, weights, nested(data, "about"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +90,18 @@ class Record:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Record:
+        """Raises HistoryError for a damaged field."""
+        data = an_object(data, "the line")
         if data.get("record") != "generation":
             raise HistoryError(f"a generation was expected, got a record of kind {data.get('record')!r}")
-        rewards = np.array([[math.nan if r is None else r for r in row] for row in data["rewards"]], np.float64)
-        update, state = Update.from_json(data["update"]), State.from_json(data["state"])
-        return cls(update, rewards, state, data["weights"], data["notes"])
+        update, state = Update.from_json(nested(data, "update")), State.from_json(nested(data, "state"))
+        if state.number != update.generation.number + 1:
+            raise HistoryError(f"generation {update.generation.number} has the state of generation {state.number - 1}")
+        rows = items(data, "rewards", _is_row, "rows of numbers and null")
+        if len(rows) != len(update.generation.members) or len(set(map(len, rows))) != 1:
+            raise HistoryError(f"the field 'rewards' must have {len(update.generation.members)} rows of one length")
+        rewards = np.array([[math.nan if r is None else r for r in row] for row in rows], np.float64)
+        return cls(update, rewards, state, text(data, "weights"), nested(data, "notes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +218,7 @@ def _whole(data: bytes) -> int:
     last = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
     try:
         json.loads(data[last:end] or b"0")
-    except ValueError:
+    except (ValueError, RecursionError):
         return last
     return end
 
@@ -229,9 +241,14 @@ def _parse(data: bytes, path: str | Path) -> Log | None:
             records.append(Record.from_json(json.loads(line)))
             if records[-1].update.generation.number != number - 1:
                 raise HistoryError(f"generation {number - 1} was expected")
-    except (HistoryError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise HistoryError(f"the history {path} is damaged in line {number + 1}: {error}") from error
+    except (AMCError, ValueError, RecursionError) as error:
+        back = "restore it from a copy" + (", or cut it before that line and go on from there" if number else "")
+        raise HistoryError(f"the history {path} is damaged in line {number + 1}: {error}; {back}") from error
     return Log(header, tuple(records))
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, list) and bool(row) and all(r is None or is_number(r) for r in row)
 
 
 def _same(found: Header, wanted: Header, path: Path) -> None:

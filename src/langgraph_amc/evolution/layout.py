@@ -15,10 +15,10 @@ from typing import Any, Literal
 import torch
 
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.evolution.members import SCOPES as SCOPES
+from langgraph_amc.evolution.members import Scope as Scope
 
 EntryKind = Literal["linear", "embedding", "vector"]
-Scope = Literal["all", "linear", "vectors", "lora"]
-SCOPES: tuple[Scope, ...] = ("all", "linear", "vectors", "lora")
 
 
 class LayoutMismatchError(ConfigurationError):

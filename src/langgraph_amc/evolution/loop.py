@@ -23,6 +23,7 @@ from langgraph_amc.evolution.history import History, Record
 from langgraph_amc.evolution.members import Generation
 from langgraph_amc.evolution.racing import Racing, completed, gains_of, go_on
 from langgraph_amc.evolution.signal import signal_of
+from langgraph_amc.evolution.tracing import traced
 
 Floats = NDArray[np.float64]
 
@@ -47,10 +48,11 @@ class Rollouts(Protocol):
         ...
 
     async def validate(self, weights: str) -> Floats:
-        """Rewards [tasks, repeats] on the validation tasks with the weights of this hash.
+        """Rewards [tasks, repeats] on the validation tasks with the weights of this hash, which are those there are."""
+        ...
 
-        Those of earlier weights are not run again: NaN where they are not known.
-        """
+    async def validated(self, weights: str) -> Floats:
+        """The same of weights of the past, as far as it is known: NaN where it is not. Runs nothing."""
         ...
 
     async def apply(self, update: Update) -> str:
@@ -154,10 +156,11 @@ class _Watch:
     mean: float = -np.inf
     since: int = 0
 
-    def see(self, done: int, rewards: Floats) -> bool:
+    def see(self, done: int, rewards: Floats, *, due: bool = True) -> bool:
+        """Whether these are the best; only a validation that was ``due`` counts against patience."""
         mean = float(np.nanmean(rewards)) if not np.isnan(rewards).all() else -np.inf
         better = self.best is None or mean > self.mean
-        self.since = 0 if better else self.since + 1
+        self.since = 0 if better else self.since + due
         if better:
             self.best, self.mean = done, mean
         return better
@@ -180,8 +183,13 @@ async def evolve(course: Course, rollouts: Rollouts, history: History) -> AsyncG
     watch = _Watch()
     hashes = [log.header.weights, *(record.weights for record in log.records)]
     for done, known in enumerate(hashes):
-        if course.validates(done) and not np.isnan(rewards := await rollouts.validate(known)).all():
-            yield Validated(done, rewards, watch.see(done, rewards))
+        if not course.validate_every:
+            break
+        due = course.validates(done)
+        # Where an earlier call ended, or validated more often, weights were measured that are not due now: they count.
+        rewards = await (rollouts.validate if due and known == weights else rollouts.validated)(known)
+        if not np.isnan(rewards).all():
+            yield Validated(done, rewards, watch.see(done, rewards, due=due))
     reason = f"all {course.generations} generations are done"
     while history.log.state.number < course.generations:
         if course.patience is not None and watch.since >= course.patience:
@@ -197,8 +205,15 @@ async def evolve(course: Course, rollouts: Rollouts, history: History) -> AsyncG
 
 
 async def _generation(course: Course, rollouts: Rollouts, history: History) -> Evolved:
+    generation = ask(history.log.header.strategy, history.log.state)
+    with traced(generation) as written:
+        evolved = await _evolved(course, rollouts, history, generation)
+        written(evolved.record, evolved.run)
+    return evolved
+
+
+async def _evolved(course: Course, rollouts: Rollouts, history: History, generation: Generation) -> Evolved:
     strategy, state = history.log.header.strategy, history.log.state
-    generation = ask(strategy, state)
     columns = course.columns(strategy.seed, generation.number)
     rewards = np.full((len(generation.members), len(columns)), np.nan)
     run = np.zeros(rewards.shape, np.bool_)

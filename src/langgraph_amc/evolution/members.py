@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from langgraph_amc.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from langgraph_amc.evolution.noise import NoiseKind
+
+Scope = Literal["all", "linear", "vectors", "lora"]
+SCOPES: tuple[Scope, ...] = ("all", "linear", "vectors", "lora")
+"""What of a model is perturbed (`layout`)."""
+NOISES: tuple[NoiseKind, ...] = ("rademacher", "gaussian")
+"""What directions are made of (`noise`, which needs torch)."""
 
 
 @dataclass(frozen=True, slots=True)

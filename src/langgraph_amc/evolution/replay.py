@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.checks import check_path
+from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.evolution.errors import HistoryError, WeightsError
 from langgraph_amc.evolution.history import History, Log, Record, read
 from langgraph_amc.evolution.layout import Scope, layout
 from langgraph_amc.evolution.weights import Weights
+from langgraph_amc.policy.engines import UNLOADABLE, unloadable
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +69,7 @@ def replay(history: str | Path, model: str | Path, *, verify: Verify = "last", d
     history: the file. model: folder (or name) of the model that the run started from; a peft adapter's folder for a
         run of scope ``"lora"``. dtype: as for ``from_pretrained``; must be what the run was loaded with.
 
-    Raises HistoryError and WeightsError as ``resume``.
+    Raises HistoryError and WeightsError as ``resume``, ConfigurationError where the model cannot be loaded.
     """
     log = read(history)
     loaded = load(model, dtype=dtype)
@@ -78,13 +80,26 @@ def replay(history: str | Path, model: str | Path, *, verify: Verify = "last", d
 
 
 def load(folder: str | Path, *, dtype: Any = "auto") -> torch.nn.Module:
-    """A causal language model from its folder, or with an adapter if the folder is one of peft's; safetensors only."""
+    """A causal language model from its folder, or with an adapter if the folder is one of peft's; safetensors only.
+
+    Raises ConfigurationError where there is none.
+    """
+    path = check_path("the model", folder)
+    try:
+        return _load(path, dtype)
+    except AMCError:
+        raise
+    except UNLOADABLE as error:
+        raise unloadable(folder, error) from error
+
+
+def _load(folder: Path, dtype: Any) -> torch.nn.Module:
     import transformers
 
-    if not (Path(folder) / "adapter_config.json").is_file():
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
+    if not (folder / "adapter_config.json").is_file():
+        model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, use_safetensors=True)
         return cast("torch.nn.Module", model.eval())
-    if not (Path(folder) / "adapter_model.safetensors").is_file():
+    if not (folder / "adapter_model.safetensors").is_file():
         raise ConfigurationError(f"{folder} has no adapter_model.safetensors: save the adapter as safetensors")
     import peft
 

@@ -123,9 +123,12 @@ def schedule_to_json(schedule: Schedule) -> dict[str, Any]:
 def schedule_from_json(data: dict[str, Any]) -> Schedule:
     """The schedule that ``schedule_to_json`` described."""
     given = dict(data)
-    kind = _BY_NAME.get(given.pop("kind", ""))
+    named = given.pop("kind", None)
+    kind = _BY_NAME.get(named) if isinstance(named, str) else None
     if kind is None:
         raise ConfigurationError(f"a stored schedule has a kind out of {', '.join(_BY_NAME)}, got {data!r}")
+    if odd := sorted({f.name for f in fields(kind)} ^ given.keys()):
+        raise ConfigurationError(f"a stored {named} schedule has other fields, see {odd[0]!r}")
     schedule: Schedule = kind(**given)
     return schedule
 

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evolution.checks import at_least, finite, one_of, whole
+from langgraph_amc.evolution.errors import HistoryError
 from langgraph_amc.evolution.estimator import Baseline, Shaping
+from langgraph_amc.evolution.fields import nested
+from langgraph_amc.evolution.members import NOISES
 from langgraph_amc.evolution.schedules import Constant, Schedule, schedule_from_json, schedule_to_json
 
 if TYPE_CHECKING:
@@ -47,8 +50,11 @@ class Strategy:
     def __post_init__(self) -> None:
         whole("population", self.population, 2)
         whole("seed", self.seed, 0)
+        one_of("antithetic", self.antithetic, (True, False))
         if self.antithetic and self.population % 2:
             raise ConfigurationError(f"antithetic pairs need an even population, got {self.population}")
+        if isinstance(self.sigma, type):
+            raise ConfigurationError(f"sigma is a schedule or a number, not a class: give {self.sigma.__name__}(…)")
         if not isinstance(self.sigma, Schedule):
             finite("sigma", self.sigma, above=0)
             object.__setattr__(self, "sigma", Constant(self.sigma))
@@ -64,7 +70,7 @@ class Strategy:
             raise ConfigurationError(f"decay is the share of the way back per generation, below 1, got {self.decay}")
         one_of("shaping", self.shaping, ("z", "ranks", "none"))
         one_of("baseline", self.baseline, ("task", "none"))
-        one_of("noise", self.noise, ("rademacher", "gaussian"))
+        one_of("noise", self.noise, NOISES)
 
     @property
     def schedule(self) -> Schedule:
@@ -86,5 +92,8 @@ class Strategy:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Strategy:
-        """The strategy that ``to_json`` described."""
-        return cls(**(data | {"sigma": schedule_from_json(data["sigma"])}))
+        """The strategy that ``to_json`` described; raises HistoryError for a damaged field."""
+        names = {f.name for f in fields(cls)}
+        if odd := sorted(names ^ data.keys()):
+            raise HistoryError(f"the field {odd[0]!r} of the strategy is {'missing' if odd[0] in names else 'unknown'}")
+        return cls(**(data | {"sigma": schedule_from_json(nested(data, "sigma"))}))

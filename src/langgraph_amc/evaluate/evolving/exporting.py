@@ -1,42 +1,102 @@
-"""The tuned model as a folder of its own, made again from the base and the history, and checked by its hash."""
+"""The tuned model as a folder of its own, made again from the base and the history, and checked by its hash.
+
+A mark in the folder says which run's and which generation's it is, and what its files were. It is written before the
+folder appears under its name, so there is never one without the other.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate.evolving.replica import without_bars
 from langgraph_amc.evolution.export import export
-from langgraph_amc.evolution.history import Log
+from langgraph_amc.evolution.history import Header, Log
 from langgraph_amc.evolution.layout import Scope, layout
 from langgraph_amc.evolution.replay import load, resume
 from langgraph_amc.evolution.weights import Weights
 
-_MARK = "amc_evolution.json"
+MARK = "amc_evolution.json"
 
 
 def export_best(log: Log, best: int, model: str, folder: Path) -> Path:
-    """Write the weights after ``best`` generations; a folder that this function wrote before is replaced.
+    """Write the weights after ``best`` generations; a folder that this function wrote for the same run is replaced.
 
     Raises WeightsError where the replay does not give the weights of the history, ConfigurationError for a folder
-    that holds something else.
+    that is another's, or was changed since it was written.
     """
     cut = Log(log.header, log.records[:best])
-    mark = folder / _MARK
-    if mark.is_file():
-        if json.loads(mark.read_text())["weights"] == cut.weights:
+    mark = check_place(folder, log.header)
+    if mark is not None:
+        if mark.get("weights") == cut.weights:
             return folder
-        shutil.rmtree(folder)
-    elif folder.is_dir() and any(folder.iterdir()):
-        raise ConfigurationError(f"{folder} holds something else: move it away, and run the command again")
+        if more := sorted(_files(folder).keys() - mark["files"].keys()):
+            raise ConfigurationError(f"{folder} is to be written anew, and {more[0]} in it is not ours: move it away")
+    about = {"base": model, "run": run_of(log.header), "generations": best, "weights": cut.weights}
+
+    def finish(written: Path) -> None:
+        (written / MARK).write_text(json.dumps(about | {"files": _files(written)}, indent=1), encoding="utf-8")
+
     with without_bars():
         loaded = load(model)
         anchor = "copy" if log.header.strategy.decay else None
         weights = Weights(loaded, layout(loaded, cast(Scope, log.header.scope)), anchor=anchor)
         resume(cut, weights)
-        export(weights, folder, source=model if Path(model).is_dir() else None)
-    mark.write_text(json.dumps({"base": model, "generations": best, "weights": cut.weights}, indent=1))
+        if mark is not None:
+            shutil.rmtree(folder)
+        export(weights, folder, source=model if Path(model).is_dir() else None, finish=finish)
     return folder
+
+
+def check_place(folder: Path, header: Header) -> dict[str, Any] | None:
+    """The mark of an earlier export of this very run; ``None`` where nothing is there yet.
+
+    Raises ConfigurationError where the folder is another's, or is not what was written.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    mark = _mark(folder / MARK)
+    if mark is None or mark.get("run") != run_of(header):
+        raise ConfigurationError(
+            f"{folder} is where the tuned model goes, and it holds something that this run did not write: move it away"
+        )
+    found, told = _files(folder), mark.get("files")
+    if not isinstance(told, dict) or any(found.get(name) != digest for name, digest in told.items()):
+        raise ConfigurationError(
+            f"{folder} is no longer as this run wrote it ({MARK} in it has the digest of every file): move it away or "
+            "delete it, and run the command again"
+        )
+    return mark
+
+
+def run_of(header: Header) -> str:
+    """A digest of what makes a run: where it starts, what it perturbs, and how."""
+    said = json.dumps([header.strategy.to_json(), header.scope, header.layout, header.weights], sort_keys=True)
+    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+
+
+def _mark(path: Path) -> dict[str, Any] | None:
+    """What a mark says; ``None`` where there is none that can be read."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Digest of every file but the mark, by name."""
+    return {
+        path.relative_to(folder).as_posix(): _digest(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path != folder / MARK
+    }
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langgraph_amc.evaluate.statistics import Estimate, estimate, paired
+from langgraph_amc.evolution.errors import HistoryError
+from langgraph_amc.evolution.fields import is_whole, items
 from langgraph_amc.evolution.history import Record
 from langgraph_amc.evolution.loop import Column
 
@@ -69,7 +71,9 @@ class Evolution:
     model: folder of the tuned model, ``None`` where it was not written. weights: its hash.
     best: after how many generations the weights were best on the validation tasks; the last without such tasks.
     stopped: why there was no further generation. held_out: ``None`` without held-out tasks.
-    rollouts, found, failed, unjudged: of this call; ``found`` had ended in an earlier one.
+    moved: whether the tuned weights are others than the base's. remarks: what a reader has to know beside the numbers.
+    rollouts: run by this call, of which ``failed`` failed, ``unjudged`` got no reward, and ``broken_off`` were ended by
+    a limit. found: further ones, run by earlier calls and kept. first_failure, first_unjudged: why.
     """
 
     model: str | None
@@ -79,10 +83,15 @@ class Evolution:
     best: int
     stopped: str
     held_out: HeldOut | None
+    moved: bool
+    remarks: tuple[str, ...]
     rollouts: int
     found: int
     failed: int
     unjudged: int
+    broken_off: int
+    first_failure: str | None
+    first_unjudged: str | None
     tokens: int
     seconds: float
 
@@ -107,11 +116,18 @@ class Evolution:
                 f"  tuned − base  {d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}]",
             ]
         lines.append(
-            f"{self.rollouts:,} rollouts ({self.failed:,} failed, {self.unjudged:,} without a reward, {self.found:,} "
-            f"found from before), {self.tokens:,} tokens, {self.seconds:,.0f} seconds"
+            f"{self.rollouts:,} rollouts ({self.failed:,} failed, {self.unjudged:,} without a reward, "
+            f"{self.broken_off:,} broken off), {self.tokens:,} tokens, {self.seconds:,.0f} seconds"
         )
+        if self.found:
+            lines.append(f"{self.found:,} further rollouts are kept from earlier calls")
+        if self.first_failure is not None:
+            lines.append(f"first failure: {self.first_failure}")
+        if self.first_unjudged is not None:
+            lines.append(f"first missing reward: {self.first_unjudged}")
+        lines += self.remarks
         if self.model is not None:
-            lines.append(f"the tuned model is in {self.model}")
+            lines.append(f"the {'tuned model' if self.moved else 'base, unchanged,'} is in {self.model}")
         return "\n".join(lines)
 
 
@@ -135,8 +151,16 @@ def generation_report(record: Record, columns: Sequence[Column]) -> GenerationRe
 
 
 def columns_of(record: Record) -> tuple[Column, ...]:
-    """The tasks and repeats that a stored generation ran."""
-    return tuple(map(Column, record.notes["tasks"], record.notes["repeats"]))
+    """The tasks and repeats that a stored generation ran; raises HistoryError where its notes do not say."""
+    try:
+        tasks = items(record.notes, "tasks", lambda task: isinstance(task, str), "ids of tasks")
+        repeats = items(record.notes, "repeats", is_whole, "integers")
+        if not len(tasks) == len(repeats) == record.rewards.shape[1]:
+            raise HistoryError(f"{len(tasks)} tasks and {len(repeats)} repeats for {record.rewards.shape[1]} columns")
+    except HistoryError as error:
+        number = record.update.generation.number
+        raise HistoryError(f"the notes of generation {number} (line {number + 2} of the history): {error}") from error
+    return tuple(map(Column, tasks, repeats))
 
 
 def held_out_report(base: Floats, tuned: Floats) -> HeldOut:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.evaluate.evolving.replicas import Replicas
+from langgraph_amc.evaluate.evolving.tally import Ended, Tally, reward_of
 from langgraph_amc.evaluate.runner import Job, NoRewardError, Outcome, paid
 from langgraph_amc.evolution.asktell import Update
 from langgraph_amc.evolution.loop import Column
@@ -27,14 +27,13 @@ from langgraph_amc.evolution.members import Generation, Member
 from langgraph_amc.policy.gate import current_account
 from langgraph_amc.policy.seeds import mix
 from langgraph_amc.runtime.settings import Settings
+from langgraph_amc.skills.library import SkillLibrary
 from langgraph_amc.tasks.task import Task, TaskSet
 from langgraph_amc.trajectories.store import Record, TrajectoryStore
-from langgraph_amc.trajectories.types import Trajectory, Usage
+from langgraph_amc.trajectories.types import Trajectory
 
 Floats = NDArray[np.float64]
 TRAIN, VALIDATION, HELD_OUT = "train", "validation", "held-out"
-TOGETHER = 1.0
-"""Seconds of rollouts that are stored in one transaction: short ones take no longer than their storing, one by one."""
 
 
 class OutOfBudgetError(AMCError):
@@ -45,27 +44,19 @@ class ModelNotReachedError(ConfigurationError):
     """The app's calls do not go to the model that is evolved."""
 
 
+class SkillsNotReachedError(ConfigurationError):
+    """No call of the app's model was given the skills."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One run of the app: in which phase, whose weights, on what."""
+    """One run of the app: in which phase, whose weights, on what, with which skills in its prompt (`None`: none)."""
 
     phase: str
     generation: int
     member: Member | None
     column: Column
-
-
-@dataclass(slots=True)
-class Tally:
-    """What the rollouts of this process have brought; those found in the store are counted apart."""
-
-    run: int = 0
-    found: int = 0
-    failed: int = 0
-    missing: int = 0
-    usage: Usage = field(default_factory=Usage)
-    first_failure: str | None = None
-    first_missing: str | None = None
+    skills: SkillLibrary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +65,6 @@ class Measured:
 
     tasks: TaskSet
     repeats: int
-
-
-class _Ended:
-    """Rollouts that have ended; they are stored together."""
-
-    def __init__(self, store: TrajectoryStore) -> None:
-        self._store = store
-        self._records: list[Record] = []
-        self._stored = time.monotonic()
-
-    def add(self, record: Record) -> None:
-        self._records.append(record)
-        if time.monotonic() - self._stored >= TOGETHER:
-            self.flush()
-
-    def flush(self) -> None:
-        records, self._records = self._records, []
-        self._store.add_records(lambda: records, on_conflict="skip")
-        self._stored = time.monotonic()
 
 
 class StoredRollouts:
@@ -132,6 +104,8 @@ class StoredRollouts:
         self._progress = progress
         self._weights = ""
         self._reached = False
+        self._instructed = False
+        self._counted: set[str] = set()
 
     @asynccontextmanager
     async def serving(self, generation: Generation) -> AsyncIterator[None]:
@@ -153,33 +127,40 @@ class StoredRollouts:
         """Rewards [rows, columns]; NaN where missing. Members one after another: their prompts' prefixes are shared."""
         members = [generation.members[row] for row in rows]
         wanted = [Rollout(TRAIN, generation.number, member, column) for member in members for column in columns]
-        spec = (generation.sigma, generation.rank, generation.kind)
-        found = await self._run(wanted, self._weights, spec, f"generation {generation.number + 1}")
-        return found.reshape(len(rows), len(columns))
+        return (await self.members(generation, wanted)).reshape(len(rows), len(columns))
 
-    async def validate(self, weights: str) -> Floats:
-        """Rewards [tasks, repeats] on the validation tasks."""
-        return await self._measure(VALIDATION, self._validation, weights)
+    async def members(self, generation: Generation, wanted: Sequence[Rollout]) -> Floats:
+        """Rewards of these rollouts of the generation's members; NaN where missing."""
+        return await self._run(wanted, self._weights, _spec(generation), f"generation {generation.number + 1}")
 
-    async def compare(self, weights: str) -> Floats:
-        """Rewards [tasks, repeats] on the held-out tasks."""
-        return await self._measure(HELD_OUT, self._held_out, weights)
+    def stored(self, generation: Generation, wanted: Sequence[Rollout], weights: str) -> Iterator[Trajectory]:
+        """Those of these rollouts that have ended, of a generation that started from the weights of this hash."""
+        names = [self._name(rollout, weights, _spec(generation)) for rollout in wanted]
+        return self._store.trajectories(run_ids=names)
 
-    async def _measure(self, phase: str, measured: Measured, weights: str) -> Floats:
-        columns = [Column(task, repeat) for task in measured.tasks.ids for repeat in range(measured.repeats)]
-        wanted = [Rollout(phase, -1, None, column) for column in columns]
+    async def validate(self, weights: str, skills: SkillLibrary | None = None) -> Floats:
+        """Rewards [tasks, repeats] on the validation tasks, with these skills in the prompt."""
+        return await self._measure(VALIDATION, self._validation, weights, skills)
+
+    async def validated(self, weights: str, skills: SkillLibrary | None = None) -> Floats:
+        """What is stored of `validate` with these weights and skills; NaN where nothing is."""
+        wanted = _measurements(VALIDATION, self._validation, skills)
+        found, _ = self._kept([self._name(rollout, weights, ()) for rollout in wanted])
+        return found.reshape(len(self._validation.tasks), self._validation.repeats)
+
+    async def compare(self, weights: str, skills: SkillLibrary | None = None) -> Floats:
+        """Rewards [tasks, repeats] on the held-out tasks, with these skills in the prompt."""
+        return await self._measure(HELD_OUT, self._held_out, weights, skills)
+
+    async def _measure(self, phase: str, measured: Measured, weights: str, skills: SkillLibrary | None) -> Floats:
+        wanted = _measurements(phase, measured, skills)
         found = await self._run(wanted, weights, (), f"measuring, {phase} tasks")
         return found.reshape(len(measured.tasks), measured.repeats)
 
     async def _run(self, wanted: Sequence[Rollout], weights: str, spec: tuple[Any, ...], title: str) -> Floats:
         """Rewards of these rollouts, from the store or run now."""
         names = [self._name(rollout, weights, spec) for rollout in wanted]
-        rewards = np.full(len(wanted), np.nan)
-        place = {name: i for i, name in enumerate(names)}
-        stored = {t.run_id: t for t in self._store.trajectories(run_ids=names)}
-        for name, trajectory in stored.items():
-            rewards[place[name]] = _reward(trajectory)
-        self.tally.found += len(stored)
+        rewards, stored = self._kept(names)
         missing = [i for i, name in enumerate(names) if name not in stored]
         if not missing:
             return rewards
@@ -197,7 +178,7 @@ class StoredRollouts:
         ended = by_themselves = 0
         failures: list[str] = []
         unjudged: list[str] = []
-        keep = _Ended(self._store)
+        keep = Ended(self._store)
         try:
             async with aclosing(self._replicas.run(jobs, concurrency=self._concurrency)) as outcomes:
                 async for outcome in outcomes:
@@ -205,6 +186,7 @@ class StoredRollouts:
                     rewards[i] = self._note(outcome, wanted[i], names[i], weights, keep)
                     ended += 1
                     by_themselves += any(map(paid, outcome.trajectories))
+                    self._instructed = self._instructed or outcome.instructed > 0
                     failures += [t.error for t in outcome.trajectories if t.status == "failed" and t.error is not None]
                     unjudged += outcome.missing
                     self._progress(title, len(stored) + ended, len(wanted))
@@ -212,26 +194,33 @@ class StoredRollouts:
             keep.flush()
         if by_themselves:
             self._reached = self._reached or bool(failures) or await self._replicas.samples() != before
-        self._check(rewards, failures, unjudged, by_themselves)
+        self._check(wanted[0], rewards, failures, unjudged, by_themselves)
         return rewards
 
-    def _note(self, outcome: Outcome, rollout: Rollout, name: str, weights: str, keep: _Ended) -> float:
+    def _kept(self, names: Sequence[str]) -> tuple[Floats, set[str]]:
+        """Rewards of what is stored under these names, NaN where nothing is; and which are."""
+        stored = {t.run_id: reward_of(t) for t in self._store.trajectories(run_ids=names)}
+        self.tally.found += len(stored.keys() - self._counted)
+        self._counted |= stored.keys()
+        return np.array([stored.get(name, math.nan) for name in names]), set(stored)
+
+    def _note(self, outcome: Outcome, rollout: Rollout, name: str, weights: str, keep: Ended) -> float:
         """Keep a rollout that ended by itself; returns its reward, NaN where there is none."""
         [trajectory] = outcome.trajectories
-        tally = self.tally
-        tally.usage = tally.usage + outcome.result.usage
-        tally.run += 1
-        tally.failed += trajectory.status == "failed"
-        tally.missing += len(outcome.missing)
+        self.tally.note(outcome)
+        self._counted.add(name)
         if not paid(trajectory):
             return math.nan
         member = {} if rollout.member is None else {"pair": rollout.member.pair, "sign": rollout.member.sign}
         where = {"evolution": rollout.phase, "generation": rollout.generation, "repeat": rollout.column.repeat}
-        more = where | member | {"weights": weights}
+        told = {} if rollout.skills is None else {"skills": rollout.skills.digest, "task": rollout.column.task}
+        more = where | member | told | {"weights": weights}
         keep.add(Record(replace(trajectory, run_id=name), asdict(outcome.job.task), more))
-        return _reward(trajectory)
+        return reward_of(trajectory)
 
-    def _check(self, rewards: Floats, failures: list[str], unjudged: list[str], by_themselves: int) -> None:
+    def _check(
+        self, first: Rollout, rewards: Floats, failures: list[str], unjudged: list[str], by_themselves: int
+    ) -> None:
         """Raise where going on would be of no use, or would count what a budget stopped as missing."""
         account = current_account.get()
         if account is not None and account.refused is not None:
@@ -241,10 +230,17 @@ class StoredRollouts:
                 "the app ran without one call to the model that is to be evolved: it has to call a local model, "
                 "amc-local/<path> through LiteLLM, with the very path that is given as the model"
             )
+        if by_themselves and first.skills is not None and not self._instructed and not failures:
+            raise SkillsNotReachedError(
+                "the app ran without one model call that was given the skills: build its model with amc.chat_model(…), "
+                "call a local one (amc-local/<path>), add SkillsMiddleware to create_agent, or put skills_text() into "
+                "its prompt"
+            )
         if not np.isnan(rewards).all():
             return
         if failures:
-            raise NoRewardError(f"all {len(failures)} rollouts failed, the first with {failures[0]}")
+            hint = "" if first.member is None else "; if the base does better, sigma is too large: try a tenth of it"
+            raise NoRewardError(f"all {len(failures)} rollouts failed, the first with {failures[0]}{hint}")
         if unjudged:
             raise NoRewardError(f"none of {len(rewards)} rollouts could be judged, the first because {unjudged[0]}")
         raise NoRewardError(f"none of {len(rewards)} rollouts ended within its own limits: raise them")
@@ -255,17 +251,29 @@ class StoredRollouts:
         seed = mix(self._seed, rollout.phase, rollout.generation, column.repeat)
         if not self._common and member is not None:
             noise = (*noise, member.pair, member.sign)
-        return Job(self._tasks[column.task], seed, self._settings, member, noise)
+        return Job(self._tasks[column.task], seed, self._settings, member, noise, rollout.skills)
 
     def _name(self, rollout: Rollout, weights: str, spec: tuple[Any, ...]) -> str:
         member = None if rollout.member is None else (rollout.member.pair, rollout.member.sign)
-        job = (rollout.phase, rollout.generation, member, rollout.column.task, rollout.column.repeat)
+        job: tuple[Any, ...] = (
+            rollout.phase,
+            rollout.generation,
+            member,
+            rollout.column.task,
+            rollout.column.repeat,
+        )
+        if rollout.skills is not None:
+            job = (*job, rollout.skills.digest)
         told = repr((self._seed, self._common, weights, spec, job))
         return "evolve-" + hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _reward(trajectory: Trajectory) -> float:
-    """The reward of a stored rollout; NaN for one that failed or could not be judged."""
-    if trajectory.status == "failed" or trajectory.outcome is None:
-        return math.nan
-    return trajectory.outcome
+def _measurements(phase: str, measured: Measured, skills: SkillLibrary | None = None) -> list[Rollout]:
+    """The rollouts of a measurement, by task and repeat."""
+    columns = (Column(task, repeat) for task in measured.tasks.ids for repeat in range(measured.repeats))
+    return [Rollout(phase, -1, None, column, skills) for column in columns]
+
+
+def _spec(generation: Generation) -> tuple[Any, ...]:
+    """What of a generation fixes its members, beside the weights and the seed."""
+    return (generation.sigma, generation.rank, generation.kind)

@@ -9,95 +9,41 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import warnings
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import aclosing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from langgraph_amc.checks import check_path, check_whole
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.evaluate.evolving.exporting import export_best
+from langgraph_amc.evaluate.evolving.exporting import check_place, export_best
+from langgraph_amc.evaluate.evolving.identity import identities
+from langgraph_amc.evaluate.evolving.kept import HISTORY, MODEL, RESULT, STORE
+from langgraph_amc.evaluate.evolving.opening import check_call, checked, in_a_loop, made, model_path, warn_of_tools
 from langgraph_amc.evaluate.evolving.replicas import Replicas, Tuning, local_replicas, remote_replicas
-from langgraph_amc.evaluate.evolving.report import (
-    Evolution,
-    GenerationReport,
-    HeldOut,
-    ValidationReport,
-    columns_of,
-    generation_report,
-    held_out_report,
-)
+from langgraph_amc.evaluate.evolving.report import Evolution, HeldOut, columns_of, held_out_report
 from langgraph_amc.evaluate.evolving.rollouts import OutOfBudgetError, StoredRollouts
-from langgraph_amc.evaluate.evolving.study import HISTORY, MODEL, RESULT, STORE, Study, StudyOptions, check_same
+from langgraph_amc.evaluate.evolving.standing import Standing, Watcher
+from langgraph_amc.evaluate.evolving.study import Study, StudyOptions, check_same
 from langgraph_amc.evaluate.execution.executor import LOCAL, LocalExecutor, Processes
 from langgraph_amc.evaluate.execution.work import Work, load_served_app
-from langgraph_amc.evaluate.statistics import estimate
-from langgraph_amc.evolution.history import History, read
+from langgraph_amc.evolution.history import Header, History, read
 from langgraph_amc.evolution.loop import Evolved, Started, Stopped, Validated
 from langgraph_amc.evolution.loop import evolve as run_loop
+from langgraph_amc.files import write_whole
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.policy.litellm_setup import load_litellm
-from langgraph_amc.policy.usage import LOCAL_PROVIDER
-from langgraph_amc.runtime.effects import read_effects
 from langgraph_amc.runtime.settings import Settings, read_settings
 from langgraph_amc.tasks.loading import load_reward
 from langgraph_amc.tasks.rewards import as_reward
 from langgraph_amc.tasks.task import TaskSet
+from langgraph_amc.telemetry import names, span
 from langgraph_amc.trajectories.store import TrajectoryStore
 
-_LOCAL_MODEL = f"{LOCAL_PROVIDER}/"
 CONCURRENCY = 64
 """Rollouts at a time, where nothing else is said."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a run stands, for whoever watches it.
-
-    Attributes
-    ----------
-    doing: what is being run, of which ``done`` of ``total`` rollouts have ended.
-    generation: the last finished one, ``None`` before the first. validation: the last one.
-    tokens: of this call. seconds_left: of the generations that may come, ``None`` while nothing is known.
-    """
-
-    doing: str
-    done: int
-    total: int
-    generations: int
-    generation: GenerationReport | None
-    validation: ValidationReport | None
-    tokens: int
-    seconds_left: float | None
-
-
-@dataclass(slots=True)
-class _Watcher:
-    """What has been seen so far, and how it is told."""
-
-    study: Study
-    told: Callable[[Standing], None]
-    began: float = field(default_factory=time.perf_counter)
-    generations: list[GenerationReport] = field(default_factory=list)
-    validations: list[ValidationReport] = field(default_factory=list)
-    fresh: int = 0
-    tokens: Callable[[], int] = lambda: 0
-
-    def tell(self, doing: str, done: int, total: int) -> None:
-        last = self.generations[-1] if self.generations else None
-        measured = self.validations[-1] if self.validations else None
-        standing = Standing(
-            doing, done, total, self.study.generations, last, measured, self.tokens(), self._seconds_left()
-        )
-        self.told(standing)
-
-    def _seconds_left(self) -> float | None:
-        if not self.fresh:
-            return None
-        each = (time.perf_counter() - self.began) / self.fresh
-        return each * max(0, self.study.generations - len(self.generations))
 
 
 class RunOptions(StudyOptions, total=False):
@@ -108,6 +54,7 @@ class RunOptions(StudyOptions, total=False):
     budget: Budget | None
     executor: str
     workers: int
+    accept_changes: bool
     progress: Callable[[Standing], None] | None
 
 
@@ -116,8 +63,9 @@ def evolve(
 ) -> Evolution:
     """`aevolve`, to be called where no event loop runs; blocking nodes and rewards get as many threads as rollouts."""
 
-    if _in_a_loop():
+    if in_a_loop():
         raise ConfigurationError("an event loop runs here already: await amc.aevolve(…) instead")
+    check_whole("concurrency", settings.get("concurrency", CONCURRENCY), 1)
 
     async def run() -> Evolution:
         threads = ThreadPoolExecutor(settings.get("concurrency", CONCURRENCY) + 4)
@@ -125,14 +73,6 @@ def evolve(
         return await aevolve(app, tasks, reward, model=model, out=out, **settings)
 
     return asyncio.run(run())
-
-
-def _in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 async def aevolve(
@@ -147,6 +87,7 @@ async def aevolve(
     budget: Budget | None = None,
     executor: str = LOCAL,
     workers: int = 2,
+    accept_changes: bool = False,
     progress: Callable[[Standing], None] | None = None,
     **study: Unpack[StudyOptions],
 ) -> Evolution:
@@ -162,6 +103,8 @@ async def aevolve(
     concurrency: rollouts at a time, over all processes.
     budget: for all model calls of this call together; when it is used up, the next call can go on.
     executor, workers: ``"local"``, or an installed integration, ``"ray"``, and its number of processes.
+    accept_changes: go on although the app, the reward or the effects are not those that the run began with.
+    progress: told a `Standing` after every rollout; must return at once.
 
     Raises
     ------
@@ -170,74 +113,41 @@ async def aevolve(
     OutOfBudgetError: the budget ended it before the end.
     """
     about = Study(tasks, **study)
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-        raise ConfigurationError(f"concurrency is how many rollouts run at a time, at least 1, got {concurrency!r}")
+    processes = Processes(workers)
+    check_call(concurrency, budget, executor, progress)
     load_litellm()  # before the app imports it: nothing is looked up in the network
-    folder, path = _made(Path(out)), _model_path(model)
-    given = {"particles": 1, **_checked(options)}
+    path, folder = model_path(model), made(check_path("out", out))
+    given = {"particles": 1, **checked(options)}
     graph = load_served_app(app) if isinstance(app, str) else app
     judge = load_reward(reward) if isinstance(reward, str) else as_reward(reward)
     settings = read_settings(graph, **given)
-    _warn_of_tools(graph, given.get("effects"))
+    warn_of_tools(graph, given.get("effects"))
     tuning = Tuning(path, about.scope, about.strategy.decay > 0, min(concurrency, 256))
     if executor == LOCAL:
         opened: Any = local_replicas(LocalExecutor(graph, judge), tuning)
     else:
-        opened = remote_replicas(executor, Work(app, reward, given), settings, tuning, Processes(workers))
-    watcher = _Watcher(about, progress or (lambda _: None))
+        opened = remote_replicas(executor, Work(app, reward, given), settings, tuning, processes)
+    ran = identities(graph, judge, given.get("effects"))
+    watcher = Watcher(about, progress or (lambda _: None))
     with nullcontext() if budget is None else budget.open():
         async with opened as replicas:
             with TrajectoryStore(folder / STORE) as store:
-                async with _history(replicas, about, path, folder) as history:
+                header = about.header(path, await replicas.layout(), await replicas.restore([]), ran)
+                with _history(header, folder, accept=accept_changes) as history:
                     rollouts = _rollouts(replicas, store, settings, about, concurrency, watcher)
-                    found = await _run(rollouts, about, history, watcher)
+                    with span(names.ES_RUN, {names.KIND: "CHAIN", names.MODEL: Path(path).name}):
+                        found = await _run(rollouts, about, history, watcher)
     evolution = replace(found, model=str(await asyncio.to_thread(_export, folder, path, found.best)))
-    (folder / RESULT).write_text(json.dumps(evolution.to_json(), indent=1))
+    write_whole(folder / RESULT, json.dumps(evolution.to_json(), indent=1))
     return evolution
 
 
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be written ({error.strerror}): give another folder") from error
-    return folder
-
-
-def _model_path(model: str | Path) -> str:
-    """The model as the app names it; a folder that is none is an error before anything is loaded."""
-    path = str(model).removeprefix(_LOCAL_MODEL)
-    local = Path(path).expanduser()
-    named = path.startswith((".", "/", "~")) or local.exists()
-    if named and not any((local / name).is_file() for name in ("config.json", "adapter_config.json")):
-        raise ConfigurationError(f"{path} is no model's folder (it has no config.json): give a Hugging Face folder")
-    return str(local) if named else path
-
-
-def _checked(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    if given := sorted({"particles", "value", "reward", "seed", "journal"} & (options or {}).keys()):
-        raise ConfigurationError(f"a rollout is one plain run: leave {', '.join(given)} out of the options")
-    return dict(options or {})
-
-
-def _warn_of_tools(app: Any, effects: Any) -> None:
-    """Say which tools are going to act once per rollout without anybody having said that they may."""
-    rules = read_effects(effects, app)
-    if rules is not None and (unknown := rules.unclassified()):
-        known = f"options={{'effects': {{{unknown[0]!r}: 'pure'}}}}"
-        warnings.warn(
-            f"nothing is known of the side effects of {', '.join(unknown)}: they act in every rollout; say what they "
-            f"do with {known}, on the command line --effects {unknown[0]}=pure (or stateful, deny)",
-            stacklevel=3,
-        )
-
-
-@asynccontextmanager
-async def _history(replicas: Replicas, study: Study, model: str, folder: Path) -> AsyncIterator[History]:
-    """The history in the folder, begun or gone on with."""
-    header = study.header(model, await replicas.layout(), await replicas.restore([]))
+@contextmanager
+def _history(header: Header, folder: Path, *, accept: bool) -> Iterator[History]:
+    """The history in the folder, begun or gone on with; what would stop the run at its end is found here."""
     with History(folder / HISTORY, header) as history:
-        check_same(history.log, header.about, history.path)
+        check_same(history.log, header.about, history.path, accept=accept)
+        check_place(folder / MODEL, header)
         yield history
 
 
@@ -247,7 +157,7 @@ def _rollouts(
     settings: Settings,
     study: Study,
     concurrency: int,
-    watcher: _Watcher,
+    watcher: Watcher,
 ) -> StoredRollouts:
     validation, held_out = study.measures()
     rollouts = StoredRollouts(
@@ -266,9 +176,10 @@ def _rollouts(
     return rollouts
 
 
-async def _run(rollouts: StoredRollouts, study: Study, history: History, watcher: _Watcher) -> Evolution:
+async def _run(rollouts: StoredRollouts, study: Study, history: History, watcher: Watcher) -> Evolution:
     """Train, and compare the best weights with the base."""
-    watcher.generations = [generation_report(record, columns_of(record)) for record in history.log.records]
+    for record in history.log.records:
+        watcher.known(record, columns_of(record))
     stopped = Stopped(0, 0, "")
     async with aclosing(run_loop(study.course(), rollouts, history)) as events:
         async for event in events:
@@ -276,32 +187,39 @@ async def _run(rollouts: StoredRollouts, study: Study, history: History, watcher
                 case Started():
                     watcher.began = time.perf_counter()
                 case Evolved(record, columns):
-                    watcher.generations.append(generation_report(record, columns))
-                    watcher.fresh += 1
+                    watcher.evolved(record, columns)
                 case Validated(done, rewards):
-                    watcher.validations.append(ValidationReport(done, estimate(rewards)))
+                    watcher.validated(done, rewards)
                 case Stopped():
                     stopped = event
-    held_out = await _compare(rollouts, study, history, stopped.best)
-    tally = rollouts.tally
+    held_out = await _compare(rollouts, study, history, stopped.best, watcher)
+    tally, weights = rollouts.tally, _hash_after(history, stopped.best)
+    moved = weights != history.log.header.weights
     return Evolution(
-        None,
-        _hash_after(history, stopped.best),
-        tuple(watcher.generations),
-        tuple(watcher.validations),
-        stopped.best,
-        stopped.reason,
-        held_out,
-        tally.run,
-        tally.found,
-        tally.failed,
-        tally.missing,
-        tally.usage.tokens,
-        time.perf_counter() - watcher.began,
+        model=None,
+        weights=weights,
+        generations=tuple(watcher.generations),
+        validations=tuple(watcher.validations),
+        best=stopped.best,
+        stopped=stopped.reason,
+        held_out=held_out,
+        moved=moved,
+        remarks=watcher.remarks(stopped.best, moved=moved),
+        rollouts=tally.run,
+        found=tally.found,
+        failed=tally.failed,
+        unjudged=tally.missing,
+        broken_off=tally.broken_off,
+        first_failure=tally.first_failure,
+        first_unjudged=tally.first_missing,
+        tokens=tally.usage.tokens,
+        seconds=time.perf_counter() - watcher.began,
     )
 
 
-async def _compare(rollouts: StoredRollouts, study: Study, history: History, best: int) -> HeldOut | None:
+async def _compare(
+    rollouts: StoredRollouts, study: Study, history: History, best: int, watcher: Watcher
+) -> HeldOut | None:
     """The weights after ``best`` generations and the base, on the held-out tasks."""
     if not len(study.held_out):
         return None
@@ -310,6 +228,7 @@ async def _compare(rollouts: StoredRollouts, study: Study, history: History, bes
     tuned = await rollouts.compare(_hash_after(history, best))
     await rollouts.restore([])
     base = await rollouts.compare(history.log.header.weights)
+    watcher.measured(base)
     return held_out_report(base, tuned)
 
 

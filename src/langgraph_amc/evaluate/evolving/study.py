@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.evaluate.evolving.identity import PARTS, check_identities
 from langgraph_amc.evaluate.evolving.rollouts import Measured
 from langgraph_amc.evaluate.iterate import TaskOverlapError
+from langgraph_amc.evolution.checks import one_of
 from langgraph_amc.evolution.history import Header, Log
-from langgraph_amc.evolution.layout import SCOPES, Scope
 from langgraph_amc.evolution.loop import Course
+from langgraph_amc.evolution.members import SCOPES, Scope
 from langgraph_amc.evolution.racing import Racing
 from langgraph_amc.evolution.schedules import Automatic
 from langgraph_amc.evolution.strategy import Strategy
 from langgraph_amc.tasks.task import TaskSet
 
-HISTORY, STORE, MODEL, RESULT = "history.jsonl", "trajectories.sqlite", "model", "result.json"
-"""Names in a run's folder."""
 _MAY_CHANGE = ("generations", "validate_every", "patience")
 """What a run may be gone on with differently: it changes no rollout."""
 
@@ -83,6 +83,7 @@ class Study:
                 )
         if isinstance(self.measured, bool) or not isinstance(self.measured, int) or self.measured < 1:
             raise ConfigurationError(f"measured is how often a task is run, at least 1, got {self.measured!r}")
+        one_of("common_noise", self.common_noise, (True, False))
         if self.scope not in SCOPES:
             raise ConfigurationError(f"scope is one of {', '.join(SCOPES)}, got {self.scope!r}")
         if not isinstance(self.strategy, Strategy):
@@ -121,16 +122,20 @@ class Study:
             "common_noise": self.common_noise,
         }
 
-    def header(self, model: str, layout: str, weights: str) -> Header:
-        """The first line of the history."""
-        return Header(self.strategy, self.scope, layout, weights, self.about(model))
+    def header(self, model: str, layout: str, weights: str, ran: Mapping[str, Any]) -> Header:
+        """The first line of the history; ``ran``: see `identity.identities`."""
+        return Header(self.strategy, self.scope, layout, weights, {**self.about(model), **ran})
 
 
-def check_same(log: Log, about: Mapping[str, Any], path: Path) -> None:
-    """Raise ConfigurationError where a folder holds a run of other tasks or settings."""
+def check_same(log: Log, about: Mapping[str, Any], path: Path, *, accept: bool) -> None:
+    """Raise ConfigurationError where a folder holds a run of other tasks or settings, another app or reward.
+
+    ``accept``: that the app, the reward or the effects are others.
+    """
+    check_identities(log.header.about, about, path.parent, accept=accept)
     for name, new in about.items():
         old = log.header.about.get(name)
-        if name not in (*_MAY_CHANGE, "model") and old != new:
+        if name not in (*_MAY_CHANGE, *PARTS, "model") and old != new:
             raise ConfigurationError(
                 f"{path.parent} holds a run with other {name} ({old!r}, now {new!r}): repeat its options to go on with "
                 "it, or give another folder"

@@ -1,0 +1,59 @@
+"""What a run of evolution keeps in its folder, and reading it again: no model, no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from langgraph_amc.evaluate.evolving.report import GenerationReport, columns_of, generation_report
+from langgraph_amc.evolution.history import Log, read
+
+HISTORY, STORE, MODEL, RESULT = "history.jsonl", "trajectories.sqlite", "model", "result.json"
+"""Names in a run's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A run as its folder tells it.
+
+    Attributes
+    ----------
+    result: what ``result.json`` holds (`Evolution.to_json`), where the run has ended where the history does.
+    """
+
+    folder: Path
+    log: Log
+    generations: tuple[GenerationReport, ...]
+    result: dict[str, Any] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``json.dumps``; NaN and infinities are ``None``."""
+        header = self.log.header.to_json()
+        told = {name: header[name] for name in ("strategy", "scope", "layout", "weights", "about")}
+        found = {"folder": str(self.folder), **told, "generations": [asdict(g) for g in self.generations]}
+        plain: dict[str, Any] = json.loads(json.dumps(found | {"result": self.result}), parse_constant=lambda _: None)
+        return plain
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether this is the folder of a run."""
+    return (folder / HISTORY).is_file()
+
+
+def read_kept(folder: Path) -> Kept:
+    """Read a run, which may be going on; raises HistoryError where its history is damaged."""
+    log = read(folder / HISTORY)
+    generations = tuple(generation_report(record, columns_of(record)) for record in log.records)
+    return Kept(folder, log, generations, _result(folder / RESULT, log))
+
+
+def _result(path: Path, log: Log) -> dict[str, Any] | None:
+    """The result of the history's end; ``None`` where there is none, or one of an earlier end only."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        ended = [generation["weights"] for generation in found["generations"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if ended == [record.weights for record in log.records] else None
