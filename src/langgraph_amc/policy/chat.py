@@ -19,8 +19,9 @@ def chat_model(model: str, **options: Any) -> BaseChatModel:
     ----------
     model: LiteLLM's name, for example ``"openai/gpt-5.1"`` or ``"amc-local/path/to/model"``.
     options: of ``ChatLiteLLM`` and `CoalescingChatLiteLLM` (``limits``, ``retry``, ``accept_truncated``,
-        ``coalesce_window``, ``vary_seed``); what else LiteLLM knows (``seed``, ``reasoning_effort``, ...) goes with
-        each request. What only the provider knows belongs in ``model_kwargs={…}``.
+        ``coalesce_window``, ``vary_seed``, and ``instructions``, the text of a skill library); what else LiteLLM
+        knows (``seed``, ``reasoning_effort``, ...) goes with each request. What only the provider knows belongs in
+        ``model_kwargs={…}``.
 
     Raises ConfigurationError for an argument that nobody knows.
     """

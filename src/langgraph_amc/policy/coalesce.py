@@ -12,7 +12,13 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
+
+from opentelemetry.trace import SpanContext
+
+from langgraph_amc.telemetry import names, span
+from langgraph_amc.telemetry.spans import here, link
 
 T = TypeVar("T")
 
@@ -23,6 +29,7 @@ _LONGEST = 20
 class _AsyncBatch:
     def __init__(self) -> None:
         self.waiters: list[asyncio.Future[Any]] = []
+        self.callers: dict[asyncio.Future[Any], SpanContext] = {}
         self.seen = 0
 
 
@@ -48,6 +55,7 @@ async def gather_async(key: str, window: float, run: Callable[[int], Awaitable[S
         _running.add(task)
         task.add_done_callback(_running.discard)
     batch.waiters.append(waiter)
+    batch.callers[waiter] = here()
     return await waiter
 
 
@@ -63,7 +71,7 @@ async def _collect(
         del _async[loop, key]
         waiters = [w for w in batch.waiters if not w.done()]
         if waiters:
-            await _answer(loop, waiters, run)
+            await _answer(loop, waiters, run, [batch.callers[w] for w in waiters])
     finally:  # a closing loop cancels this task: nobody may be left waiting
         if _async.get((loop, key)) is batch:
             del _async[loop, key]
@@ -86,8 +94,9 @@ async def _answer(
     loop: asyncio.AbstractEventLoop,
     waiters: list[asyncio.Future[Any]],
     run: Callable[[int], Awaitable[Sequence[Any]]],
+    callers: Sequence[SpanContext],
 ) -> None:
-    request = loop.create_task(_call(run, len(waiters)))
+    request = loop.create_task(_call(run, callers))
 
     def on_done(_: asyncio.Future[Any]) -> None:
         if all(w.cancelled() for w in waiters):
@@ -109,11 +118,20 @@ async def _answer(
             waiter.set_result(result)
 
 
-async def _call(run: Callable[[int], Awaitable[Sequence[T]]], count: int) -> Sequence[T]:
-    return await run(count)
+async def _call(run: Callable[[int], Awaitable[Sequence[T]]], callers: Sequence[SpanContext]) -> Sequence[T]:
+    with _together(callers):
+        return await run(len(callers))
 
 
-_sync: dict[str, list[Future[Any]]] = {}
+def _together(callers: Sequence[SpanContext]) -> AbstractContextManager[Any]:
+    """A span around one request for several callers: below the first one's, linked to those of all."""
+    if len(callers) == 1:
+        return nullcontext()
+    links = [link(caller, "caller") for caller in callers if caller.is_valid]
+    return span(names.COALESCED, {names.KIND: "CHAIN", names.COALESCED_CALLS: len(callers)}, links=links)
+
+
+_sync: dict[str, list[tuple[Future[Any], SpanContext]]] = {}
 _sync_lock = threading.Lock()
 
 
@@ -125,13 +143,13 @@ def gather_sync(key: str, window: float, run: Callable[[int], Sequence[T | Excep
         leads = batch is None
         if batch is None:
             batch = _sync[key] = []
-        batch.append(own)
+        batch.append((own, here()))
     if leads:
         _lead(key, batch, window, run)
     return own.result()
 
 
-def _lead(key: str, batch: list[Future[Any]], window: float, run: Callable[[int], Sequence[Any]]) -> None:
+def _lead(key: str, batch: list[tuple[Future[Any], SpanContext]], window: float, run: Callable[[int], Sequence[Any]]) -> None:
     try:
         deadline = time.monotonic() + _LONGEST * window
         seen = 0
@@ -140,15 +158,16 @@ def _lead(key: str, batch: list[Future[Any]], window: float, run: Callable[[int]
             time.sleep(window)
         with _sync_lock:
             del _sync[key]
-        results: Sequence[Any] = run(len(batch))
+        with _together([caller for _, caller in batch]):
+            results: Sequence[Any] = run(len(batch))
     except BaseException as error:  # an interrupted leader must not leave its followers waiting
         with _sync_lock:
             if _sync.get(key) is batch:
                 del _sync[key]
-        for future in batch:
+        for future, _ in batch:
             future.set_exception(error)
         return
-    for future, result in zip(batch, results, strict=True):
+    for (future, _), result in zip(batch, results, strict=True):
         if isinstance(result, BaseException):
             future.set_exception(result)
         else:

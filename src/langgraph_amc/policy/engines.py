@@ -12,6 +12,8 @@ from langgraph_amc.policy.forward import pick_device
 
 _engines: dict[tuple[str, str], BatchEngine] = {}
 _lock = threading.Lock()
+UNLOADABLE = (OSError, ValueError, KeyError)
+"""What transformers raises for a path that is no model."""
 
 
 def get_engine(path: str | Path, *, device: str | None = None, **options: Any) -> BatchEngine:
@@ -42,12 +44,17 @@ def put_engine(path: str | Path, engine: BatchEngine, *, device: str | None = No
 def _load(path: str, device: str, **options: Any) -> BatchEngine:
     try:
         return BatchEngine.from_path(path, device=device, **options)
-    except (OSError, ValueError, KeyError) as error:  # what transformers raises for a path that is no model
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ConfigurationError(
-            f"no causal language model can be loaded from {path!r} ({reason}): give a folder with config.json, "
-            "*.safetensors and tokenizer.json, or a hub id"
-        ) from error
+    except UNLOADABLE as error:
+        raise unloadable(path, error) from error
+
+
+def unloadable(path: str | Path, error: Exception) -> ConfigurationError:
+    """What to tell of a path that no model can be loaded from."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ConfigurationError(
+        f"no causal language model can be loaded from {str(path)!r} ({reason}): give a folder with config.json, "
+        "*.safetensors and tokenizer.json, or a hub id"
+    )
 
 
 def loaded_engine(path: str | Path, *, device: str | None = None) -> BatchEngine | None:

@@ -30,8 +30,9 @@ from langchain_core.callbacks import (  # noqa: E402
     AsyncCallbackManagerForLLMRun,
     CallbackManagerForLLMRun,
 )
-from langchain_core.messages import BaseMessage  # noqa: E402
-from langchain_core.outputs import ChatGenerationChunk, ChatResult  # noqa: E402
+from langchain_core.language_models import LanguageModelInput  # noqa: E402
+from langchain_core.messages import AIMessageChunk, BaseMessage  # noqa: E402
+from langchain_core.outputs import ChatGenerationChunk, ChatResult, LLMResult  # noqa: E402
 from langchain_litellm import ChatLiteLLM  # noqa: E402
 
 from langgraph_amc.context import current_particle  # noqa: E402
@@ -39,6 +40,7 @@ from langgraph_amc.policy.account import Account  # noqa: E402
 from langgraph_amc.policy.bounds import Request, chat_request  # noqa: E402
 from langgraph_amc.policy.coalesce import gather_async, gather_sync  # noqa: E402
 from langgraph_amc.policy.gate import current_account, may_block  # noqa: E402
+from langgraph_amc.policy.instructions import place_in_messages  # noqa: E402
 from langgraph_amc.policy.limiter import Limits, limiter_for  # noqa: E402
 from langgraph_amc.policy.opening import Opening  # noqa: E402
 from langgraph_amc.policy.portions import Portion, Rejected, divided, judged, split  # noqa: E402
@@ -65,6 +67,8 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
     retry: how failed requests, and answers that are none, are asked for again.
     accept_truncated: take an answer that was cut off at its longest length. If not, it is asked for again and
         then an error, whoever set ``max_tokens``: half an answer must not be scored as one.
+    instructions: text that every call gets beside its prompt (`policy.instructions`); those of the context, which a
+        measurement sets, go before it.
 
     Models of this process (``amc-local/…``) have no limits and no retries, and any answer of theirs is taken: its
     seed makes it the particle's one answer, and it costs nothing.
@@ -75,6 +79,7 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
     limits: Limits = Limits()
     retry: Retry = Retry()
     accept_truncated: bool = False
+    instructions: str | None = None
 
     def model_post_init(self, context: Any) -> None:
         super().model_post_init(context)
@@ -82,6 +87,24 @@ class CoalescingChatLiteLLM(ChatLiteLLM):
             _, params = self._create_message_dicts([], None)
             if not _is_local(params):
                 self._sending([], params)  # states the limits, before another model on the same key asks
+
+    def generate(self, messages: list[list[BaseMessage]], *args: Any, **kwargs: Any) -> LLMResult:
+        return super().generate([self._instructed(batch) for batch in messages], *args, **kwargs)
+
+    async def agenerate(self, messages: list[list[BaseMessage]], *args: Any, **kwargs: Any) -> LLMResult:
+        return await super().agenerate([self._instructed(batch) for batch in messages], *args, **kwargs)
+
+    def stream(self, input: LanguageModelInput, *args: Any, **kwargs: Any) -> Iterator[AIMessageChunk]:
+        yield from super().stream(self._instructed(self._convert_input(input).to_messages()), *args, **kwargs)
+
+    async def astream(self, input: LanguageModelInput, *args: Any, **kwargs: Any) -> AsyncIterator[AIMessageChunk]:
+        placed = self._instructed(self._convert_input(input).to_messages())
+        async for chunk in super().astream(placed, *args, **kwargs):
+            yield chunk
+
+    def _instructed(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+        """With the instructions: before callbacks see the call, so that a budget reckons with them."""
+        return place_in_messages(messages, self.instructions)
 
     def completion_with_retry(self, run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any) -> Any:
         messages = kwargs.pop("messages")

@@ -4,8 +4,8 @@
 ``seed`` in the request, a rollout's calls are seeded from `context.rollout_noise` where that is set, else a
 particle's calls from the particle, so that one AMC seed reproduces the run; else they draw fresh entropy. The member
 of `context.current_member` answers where the engine serves one generation's members; an engine that serves none (a
-judge beside the model that is tuned) answers as it is. Without ``max_tokens`` a call generates at most 256. Import
-only through `litellm_setup.load_litellm`.
+judge beside the model that is tuned) answers as it is. The instructions of the context are placed in every prompt.
+Without ``max_tokens`` a call generates at most 256. Import only through `litellm_setup.load_litellm`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.engine import BatchEngine
 from langgraph_amc.policy.engines import get_engine, loaded_engine
 from langgraph_amc.policy.generation import ContextOverflowError, Generation, GenerationRequest
+from langgraph_amc.policy.instructions import place_in_dicts
 from langgraph_amc.policy.seeds import CallSeeds, mix
 from langgraph_amc.policy.usage import LOCAL_PROVIDER
 
@@ -173,6 +174,7 @@ def _variant(engine: BatchEngine) -> Hashable | None:
 def _request(
     model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any], variant: Hashable | None
 ) -> GenerationRequest:
+    messages = place_in_dicts(messages)
     given = {k: v for k, v in params.items() if v is not None and k not in _IGNORED}
     limit = given.pop("max_completion_tokens", None)
     stop = given.pop("stop", ())

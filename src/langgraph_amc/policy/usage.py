@@ -107,7 +107,10 @@ class UsageCallback(BaseCallbackHandler):
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         with self._lock:
             started_as = self._models.pop(run_id, None)
-        used = usage_of(response, started_as, self._price)
+        self.add(usage_of(response, started_as, self._price))
+
+    def add(self, used: Usage) -> None:
+        """Count one call."""
         with self._lock:
             self._usage = self._usage + used
 

@@ -1,0 +1,1 @@
+"""Who proposes edits: an extractive one that needs no model, and a language model through LiteLLM."""
