@@ -15,13 +15,18 @@ from langgraph_amc.context import ParticleContext, current_particle
 from langgraph_amc.errors import AMCError, ConfigurationError, MissingExtraError
 
 if TYPE_CHECKING:
+    from langgraph_amc import search
     from langgraph_amc.evaluate.evolving import Evolution, aevolve, evolve
+    from langgraph_amc.evaluate.optimizing import Optimization, aoptimize, optimize
     from langgraph_amc.evolution.racing import Racing
     from langgraph_amc.evolution.strategy import Strategy
+    from langgraph_amc.live import LiveView
     from langgraph_amc.policy.budget import Budget, BudgetExceededError, Price, UnknownPriceError
     from langgraph_amc.policy.chat import chat_model
     from langgraph_amc.policy.limiter import Limits
     from langgraph_amc.policy.retry import EmptyAnswerError, Retry, TruncatedAnswerError
+    from langgraph_amc.report import write_report
+    from langgraph_amc.runtime import watching
     from langgraph_amc.runtime.boundaries import Edge, before, before_model, every_step
     from langgraph_amc.runtime.choice import AllParticlesFailedError
     from langgraph_amc.runtime.commit import ConcurrentWriteError, SaverBusyError
@@ -44,6 +49,16 @@ if TYPE_CHECKING:
     from langgraph_amc.runtime.resume import aresume, resume, settle
     from langgraph_amc.runtime.run import NestedInterruptError
     from langgraph_amc.runtime.wrap import amc, last_run, wrap
+    from langgraph_amc.skills import (
+        ExtractiveProposer,
+        LLMProposer,
+        Skill,
+        SkillError,
+        SkillLibrary,
+        SkillsMiddleware,
+        skills_text,
+        using,
+    )
     from langgraph_amc.smc import (
         AbstainedError,
         abstain,
@@ -68,10 +83,11 @@ if TYPE_CHECKING:
     )
     from langgraph_amc.tasks.rewards import FinishedRun
     from langgraph_amc.tasks.task import Task, TaskSet
+    from langgraph_amc.telemetry import Telemetry
     from langgraph_amc.trajectories.store import TrajectoryStore
     from langgraph_amc.trajectories.transcript import Transcript
     from langgraph_amc.trajectories.types import Trajectory, Usage
-    from langgraph_amc.value import RemoteValue, calibrated, ensemble, fit_calibration, foa_judge, judge
+    from langgraph_amc.value import RemoteValue, calibrated, ensemble, fit_calibration, foa_judge, judge, vote_judge
     from langgraph_amc.value.protocol import SoftValueFunction, SupportsUncertainty, ValueFunction
 
 __version__ = "0.1.0"
@@ -83,6 +99,17 @@ _HOME = {
     "agreement": "smc",
     "backtrack": "smc",
     "Evolution": "evaluate.evolving",
+    "ExtractiveProposer": "skills",
+    "LLMProposer": "skills",
+    "Optimization": "evaluate.optimizing",
+    "Skill": "skills",
+    "SkillError": "skills",
+    "SkillLibrary": "skills",
+    "SkillsMiddleware": "skills",
+    "aoptimize": "evaluate.optimizing",
+    "optimize": "evaluate.optimizing",
+    "skills_text": "skills",
+    "using": "skills",
     "Racing": "evolution.racing",
     "Strategy": "evolution.strategy",
     "aevolve": "evaluate.evolving",
@@ -118,6 +145,7 @@ _HOME = {
     "EmptyAnswerError": "policy.retry",
     "FinishedRun": "tasks.rewards",
     "Journal": "runtime.journal",
+    "LiveView": "live",
     "JournalError": "runtime.journal",
     "Limits": "policy.limiter",
     "NestedInterruptError": "runtime.run",
@@ -130,6 +158,7 @@ _HOME = {
     "SoftValueFunction": "value.protocol",
     "Task": "tasks.task",
     "TaskSet": "tasks.task",
+    "Telemetry": "telemetry",
     "Trajectory": "trajectories.types",
     "TrajectoryStore": "trajectories.store",
     "Transcript": "trajectories.transcript",
@@ -154,11 +183,15 @@ _HOME = {
     "last_run": "runtime.wrap",
     "never": "smc",
     "resume": "runtime.resume",
+    "search": "runtime.run",
     "settle": "runtime.resume",
     "tilt": "smc",
     "tools_of": "runtime.effects",
     "vote": "smc",
+    "vote_judge": "value",
+    "watching": "runtime.listening",
     "wrap": "runtime.wrap",
+    "write_report": "report",
 }
 
 __all__ = [
@@ -180,12 +213,16 @@ __all__ = [
     "EffectUnknownError",
     "EmptyAnswerError",
     "Evolution",
+    "ExtractiveProposer",
     "FinishedRun",
     "Journal",
     "JournalError",
+    "LLMProposer",
     "Limits",
+    "LiveView",
     "MissingExtraError",
     "NestedInterruptError",
+    "Optimization",
     "ParticleContext",
     "Price",
     "Racing",
@@ -196,11 +233,16 @@ __all__ = [
     "SaverBusyError",
     "Session",
     "SessionError",
+    "Skill",
+    "SkillError",
+    "SkillLibrary",
+    "SkillsMiddleware",
     "SoftValueFunction",
     "Strategy",
     "SupportsUncertainty",
     "Task",
     "TaskSet",
+    "Telemetry",
     "Trajectory",
     "TrajectoryStore",
     "Transcript",
@@ -214,6 +256,7 @@ __all__ = [
     "aevolve",
     "agreement",
     "amc",
+    "aoptimize",
     "aresume",
     "at",
     "backtrack",
@@ -241,14 +284,21 @@ __all__ = [
     "last_number",
     "last_run",
     "never",
+    "optimize",
     "quorum",
     "resume",
+    "search",
     "settle",
+    "skills_text",
     "tilt",
     "tools_of",
+    "using",
     "value_above",
     "vote",
+    "vote_judge",
+    "watching",
     "wrap",
+    "write_report",
 ]
 
 

@@ -1,4 +1,5 @@
-"""Who is running: the particle and the member on whose behalf the current node, tool or model call executes."""
+"""Who is running: the particle and the member on whose behalf the current node, tool or model call executes, and what
+it is told beside the app's own prompt."""
 
 from __future__ import annotations
 
@@ -52,3 +53,21 @@ current_member: ContextVar[Hashable | None] = ContextVar("amc_current_member", d
 
 rollout_noise: ContextVar[RolloutNoise | None] = ContextVar("amc_rollout_noise", default=None)
 """Where set, local models seed a call from this noise only, not from the member and not from the prompt."""
+
+
+@dataclass(slots=True, eq=False)
+class Instructions:
+    """Text that model calls get beside the app's own prompt.
+
+    Attributes
+    ----------
+    text: as it stands in the prompt; empty adds nothing.
+    placed: how many calls have got it, or have been asked to hold nothing.
+    """
+
+    text: str
+    placed: int = 0
+
+
+instructions: ContextVar[Instructions | None] = ContextVar("amc_instructions", default=None)
+"""What models that place instructions (`policy.instructions`) add to each call; ``None`` leaves the prompt alone."""

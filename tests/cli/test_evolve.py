@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 import langgraph_amc as amc
@@ -128,6 +130,59 @@ def test_json_and_splits_made_from_all_tasks(folder: Path, monkeypatch: pytest.M
     assert found["stopped"] == "all 1 generations are done"
     assert found["held_out"]["tasks"] >= 1
     assert len(found["generations"]) == 1
+
+
+def test_show_tells_of_a_run_and_of_one_that_goes_on(folder: Path, whole: Evolution, tmp_path: Path) -> None:
+    printed, error = run("show", str(folder / "whole"))
+    assert error is None, printed
+    for part in ("LangGraph", "even", "6 tasks, 3 validation tasks, 4 held-out tasks", "population 4"):
+        assert part in printed
+    for generation in whole.generations:
+        assert f"{generation.reward}" in printed
+        assert generation.weights[:12] in printed
+    assert f"{whole.validations[0].reward}" in printed
+    assert "all 3 generations are done" in printed
+    assert f"model: {whole.model}" in printed
+    found = json.loads(run("show", str(folder / "whole"), "--json")[0])
+    assert found["result"] == whole.to_json()
+    assert [g["weights"] for g in found["generations"]] == [g.weights for g in whole.generations]
+    assert found["about"]["reward"]["name"] == "even"
+
+    lines = (folder / "whole" / "history.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "history.jsonl").write_text("".join(lines[:2]))
+    (tmp_path / "result.json").write_bytes((folder / "whole" / "result.json").read_bytes())
+    printed, _ = run("show", str(tmp_path))
+    assert "it has not ended here" in printed
+    assert json.loads(run("show", str(tmp_path), "--json")[0])["result"] is None
+    (tmp_path / "history.jsonl").write_text("".join([lines[0], "[]\n", lines[1]]))
+    _, error = run("show", str(tmp_path))
+    assert isinstance(error, amc.AMCError)
+    assert "damaged in line 2" in str(error)
+
+
+def test_another_reward_is_refused_until_it_is_accepted(
+    folder: Path, whole: Evolution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    shutil.copytree("whole", "judged")
+    words = [*WORDS[:5], "agent.py:odd", *WORDS[6:], "--out", "judged", "--quiet"]
+    _, error = run(*words)
+    assert isinstance(error, ConfigurationError)
+    assert "--accept-changes" in str(error)
+    printed, error = run(*words, "--accept-changes")
+    assert error is None, error
+    assert "3 generations" in printed
+    assert "amc: warning: judged holds a run of another reward" in printed
+
+
+def test_the_help_is_not_cut_on_eighty_columns() -> None:
+    printed = CliRunner().invoke(app, ["evolve", "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).output
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "…" not in printed
+    command = typer.main.get_command(app).commands["evolve"]  # type: ignore[attr-defined]
+    for option in command.params:
+        for name in (*option.opts, *option.secondary_opts):
+            assert not name.startswith("--") or name in printed
 
 
 @pytest.mark.parametrize(

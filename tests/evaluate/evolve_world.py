@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import langgraph_amc as amc
+from langgraph_amc.evaluate.evolving.run import Evolution, evolve
 from langgraph_amc.tasks import TaskSet
 from tests.support.tiny_models import save_tiny
 
@@ -17,6 +20,8 @@ from langchain_core.messages import HumanMessage
 from langchain_litellm import ChatLiteLLM
 from langgraph.graph import END, START, MessagesState, StateGraph
 
+from langgraph_amc.context import current_member
+
 HERE = Path(__file__).parent
 model = ChatLiteLLM(model=f"amc-local/{HERE / 'model'}", temperature=1.0, max_tokens=6)
 
@@ -27,7 +32,7 @@ async def speak(state):
 
 async def hear(state):
     if "slow" in state["messages"][0].content:
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(2.5)
     if "broken" in state["messages"][0].content:
         raise ValueError("the tool broke")
     await asyncio.sleep(float(os.environ.get("NAP", "0")))
@@ -67,6 +72,23 @@ def even(run):
         return None
     text = "".join(m.content for m in run.messages if m.type == "ai")
     return sum(ord(c) % 2 == 0 for c in text) / max(1, len(text))
+
+
+def odd(run):
+    return 1 - even(run)
+
+
+def level(run):
+    return 0.5
+
+
+def huge(run):
+    return 1e308
+
+
+def lost(run):
+    """As where every member has lost what the base can do."""
+    return 1.0 if current_member.get() is None else 0.0
 '''
 
 
@@ -84,3 +106,21 @@ def tasks(train: int = 6, validation: int = 3, held_out: int = 4) -> TaskSet:
     return TaskSet.from_iterable(
         {"id": f"{split}-{i}", "input": f"{split} {i}", "split": split} for split, n in parts.items() for i in range(n)
     )
+
+
+STRATEGY = amc.Strategy(population=4, sigma=0.02, seed=5)
+
+
+def run(world: Path, out: Path, **changes: Any) -> Evolution:
+    """Evolve in that folder, by a course that takes a second or two."""
+    given = {
+        "app": f"{world}/agent.py:graph",
+        "tasks": tasks().split("train"),
+        "reward": f"{world}/agent.py:even",
+        "model": world / "model",
+        "strategy": STRATEGY,
+        "generations": 2,
+        "batch": 3,
+        "measured": 2,
+    }
+    return evolve(out=out, **{**given, **changes})

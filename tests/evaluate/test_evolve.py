@@ -14,7 +14,7 @@ import pytest
 import langgraph_amc as amc
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate.evolving.rollouts import ModelNotReachedError, OutOfBudgetError
-from langgraph_amc.evaluate.evolving.run import Evolution, Standing, evolve
+from langgraph_amc.evaluate.evolving.run import Standing
 from langgraph_amc.evaluate.iterate import TaskOverlapError
 from langgraph_amc.evaluate.runner import NoRewardError
 from langgraph_amc.evolution.history import read
@@ -25,29 +25,12 @@ from langgraph_amc.policy.engines import loaded_engine
 from langgraph_amc.tasks import TaskSet
 from langgraph_amc.trajectories.store import TrajectoryStore
 from tests.cli.test_cli import APP, TOOLED
-from tests.evaluate.evolve_world import made, tasks
-
-STRATEGY = amc.Strategy(population=4, sigma=0.02, seed=5)
+from tests.evaluate.evolve_world import made, run, tasks
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(tmp_path_factory.mktemp("world"))
-
-
-def run(world: Path, out: Path, **changes: Any) -> Evolution:
-    every = tasks()
-    given = {
-        "app": f"{world}/agent.py:graph",
-        "tasks": every.split("train"),
-        "reward": f"{world}/agent.py:even",
-        "model": world / "model",
-        "strategy": STRATEGY,
-        "generations": 2,
-        "batch": 3,
-        "measured": 2,
-    }
-    return evolve(out=out, **{**given, **changes})
 
 
 def digest(folder: Path) -> dict[str, str]:
@@ -101,6 +84,12 @@ def test_a_rollout_that_failed_or_was_not_judged_is_missing_and_not_zero(world: 
     assert np.isnan(by_task["b"]).all()
     assert np.isnan(by_task["unjudged"]).all()
     assert (found.failed, found.unjudged) == (4, 4)
+    for line in (
+        "4 failed, 4 without a reward",
+        "first failure: ValueError: the tool broke",
+        "first missing reward: even",
+    ):
+        assert line in found.to_text()
     assert found.generations[0].known == pytest.approx(1 / 3)
 
 
@@ -127,18 +116,20 @@ def test_a_straggler_holds_nobody_up(world: Path, tmp_path: Path, monkeypatch: p
 
 def test_a_rollout_that_takes_too_long_is_missing(world: Path, tmp_path: Path) -> None:
     some = TaskSet.from_iterable([{"id": "s", "input": "slow"}, {"id": "f", "input": "fast"}])
-    limits = {"budget": Budget(seconds=1.0)}
+    limits = {"budget": Budget(seconds=2.0)}
     found = run(world, tmp_path / "out", tasks=some, generations=1, concurrency=4, options=limits)
     [record] = read(tmp_path / "out" / "history.jsonl").records
     slow = record.notes["tasks"].index("s")
     assert np.isnan(record.rewards[:, slow]).all()
     assert np.isfinite(record.rewards[:, 1 - slow]).any()
     assert found.failed == 0
+    assert found.broken_off == np.isnan(record.rewards).sum() >= 4
+    assert f"{found.broken_off} broken off" in found.to_text()
 
 
 def test_a_measurement_that_was_broken_off_does_not_keep_a_run_from_going_on(world: Path, tmp_path: Path) -> None:
     some = TaskSet.from_iterable([{"id": "s", "input": "slow"}, {"id": "f", "input": "fast"}])
-    given = {"validation": some, "validate_every": 1, "measured": 1, "options": {"budget": Budget(seconds=1.0)}}
+    given = {"validation": some, "validate_every": 1, "measured": 1, "options": {"budget": Budget(seconds=2.0)}}
     first = run(world, tmp_path / "out", generations=1, **given)
     again = run(world, tmp_path / "out", generations=2, **given)
     assert [v.done for v in first.validations] == [0, 1]
@@ -152,6 +143,8 @@ def test_a_budget_ends_it_and_the_next_call_goes_on(world: Path, tmp_path: Path)
     found = run(world, tmp_path / "out")
     assert found.found + found.rollouts == whole.rollouts
     assert found.found > 0
+    assert f"{found.found} further rollouts are kept from earlier calls" in found.to_text()
+    assert whole.found == 0
     assert [g.weights for g in found.generations] == [g.weights for g in whole.generations]
 
 
@@ -162,7 +155,17 @@ def test_a_budget_ends_it_and_the_next_call_goes_on(world: Path, tmp_path: Path)
         ({"tasks": [1]}, ConfigurationError, "TaskSet"),
         ({"held_out": tasks().split("train")}, TaskOverlapError, "train on and to hold out"),
         ({"model": "./nowhere"}, ConfigurationError, "config.json"),
+        ({"model": 5}, ConfigurationError, "model is a path"),
+        ({"out": 5}, ConfigurationError, "out is a path"),
         ({"concurrency": 0}, ConfigurationError, "concurrency"),
+        ({"concurrency": "x"}, ConfigurationError, "concurrency"),
+        ({"budget": 1000}, ConfigurationError, r"Budget\(tokens"),
+        ({"options": ["effects"]}, ConfigurationError, "options are options of wrap"),
+        ({"executor": None}, ConfigurationError, "executor"),
+        ({"workers": "two"}, ConfigurationError, "workers"),
+        ({"progress": True}, ConfigurationError, "progress"),
+        ({"common_noise": "yes"}, ConfigurationError, "common_noise"),
+        ({"generations": "many"}, ConfigurationError, "generations"),
         ({"options": {"particles": 3}}, ConfigurationError, "particles"),
         ({"scope": "some"}, ConfigurationError, "scope"),
         ({"measured": 0}, ConfigurationError, "measured"),
@@ -180,7 +183,7 @@ def test_what_cannot_work_is_said_before_anything_runs(
     world: Path, tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        run(world, tmp_path / "out", **changes)
+        run(world, **{"out": tmp_path / "out", **changes})
     assert not (tmp_path / "out" / "history.jsonl").exists()
 
 
@@ -211,7 +214,7 @@ async def test_inside_an_event_loop_it_names_the_function_to_await(world: Path, 
 
 def test_runs_that_all_fail_or_are_not_judged_end_it(world: Path, tmp_path: Path) -> None:
     broken = TaskSet.from_iterable([{"id": "b", "input": "broken"}])
-    with pytest.raises(NoRewardError, match="the tool broke"):
+    with pytest.raises(NoRewardError, match=r"the tool broke.*; if the base does better, sigma is too large"):
         run(world, tmp_path / "broken", tasks=broken)
     with pytest.raises(NoRewardError, match="no score"):
         run(world, tmp_path / "out", tasks=TaskSet.from_iterable([{"id": "unjudged", "input": "fine"}]))

@@ -105,3 +105,9 @@ def test_extreme_weights_neither_overflow_nor_warn():
         np.testing.assert_array_equal(weights.normalized, [1.0, 0.0, 0.0])
         assert weights.ess == 1.0
         assert weights.log_sum == 1e300
+
+
+def test_shares_are_equal_where_nobody_is_possible():
+    np.testing.assert_array_equal(LogWeights(np.full(4, -np.inf)).shares, np.full(4, 0.25))
+    some = LogWeights(np.array([0.0, -np.inf, 0.0]))
+    np.testing.assert_array_equal(some.shares, [0.5, 0.0, 0.5])

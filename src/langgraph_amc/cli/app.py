@@ -14,10 +14,14 @@ from rich.console import Console
 from langgraph_amc import __version__
 from langgraph_amc.checks import without_password
 from langgraph_amc.cli.advise import advise
+from langgraph_amc.cli.coevolve import coevolve
+from langgraph_amc.cli.design import design
 from langgraph_amc.cli.evolve import evolve
 from langgraph_amc.cli.executor import ExecutorName, Workers, with_executor
 from langgraph_amc.cli.importing import import_logs
 from langgraph_amc.cli.iterate import iterate
+from langgraph_amc.cli.live import watched, watching
+from langgraph_amc.cli.optimize import optimize
 from langgraph_amc.cli.options import (
     AppName,
     AsJson,
@@ -38,11 +42,14 @@ from langgraph_amc.cli.options import (
 )
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, plan, read_budget
 from langgraph_amc.cli.progress import bar, plain_warning, stderr
+from langgraph_amc.cli.report import report
+from langgraph_amc.cli.run import run
 from langgraph_amc.cli.runs import prune, resume, runs, settle, show
 from langgraph_amc.cli.serve import serve_value
 from langgraph_amc.cli.train_value import train_value
 from langgraph_amc.cli.tune import tune
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.files import write_whole
 
 app = typer.Typer(help="Agentic Monte Carlo for LangGraph.", no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -102,7 +109,7 @@ def collect(
     with TrajectoryStore(store) as opened:
         if (held := opened.counts().trajectories) and not quiet:
             stderr.print(f"{without_password(store)} holds {held} trajectories already: these are added to them")
-    with TrajectoryStore(store) as opened, bar("collecting", quiet or as_json) as progress:
+    with TrajectoryStore(store) as opened, watching("collecting", quiet or as_json) as (callbacks, progress):
 
         async def collecting(where: Any) -> Any:
             return await run(
@@ -110,7 +117,7 @@ def collect(
                 taskset,
                 load_reward(reward),
                 opened,
-                settings,
+                watched(settings, callbacks, executor),
                 seeds=range(seeds),
                 concurrency=concurrency,
                 progress=progress,
@@ -153,6 +160,11 @@ def compare(
     resample: Resample = None,
     beta: Annotated[float | None, typer.Option(help="Temperature of the target, for 0/1 rewards")] = None,
     same_tokens: Annotated[bool, typer.Option(help="Also run best-of-N with as many tokens as AMC used")] = True,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Also run searches: 'bfs, dfs, beam, mcts(3, thoughts=90), foa'", show_default=False),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result and its report, see amc report")] = None,
     concurrency: Concurrency = 8,
     executor: ExecutorName = "local",
     workers: Workers = 2,
@@ -172,9 +184,13 @@ def compare(
     from langgraph_amc.evaluate.report import print_comparisons
     from langgraph_amc.runtime.config import RunConfig
     from langgraph_amc.runtime.settings import read_settings
+    from langgraph_amc.search import parse_searches
     from langgraph_amc.tasks.loading import load_reward
 
     budget = read_budget(max_usd, max_tokens, max_calls, max_seconds, price)
+    searches = None if methods is None else parse_searches(methods)
+    if out is not None:
+        check_writable(out)
     graph, taskset = _app(app_name), _tasks(tasks, split, limit)
     read = RunConfig() if config is None else RunConfig.load(config)
     given = {
@@ -188,17 +204,18 @@ def compare(
     options = read.arguments({k: v for k, v in given.items() if v is not None})
     settings = read_settings(graph, **options | ({} if value is None else {"value": _value(value)}))
     read.check(settings)
-    with bar("comparing", quiet or as_json) as progress:
+    with watching("comparing", quiet or as_json) as (callbacks, progress):
 
         async def comparing(where: Any) -> Any:
             return await run(
                 graph,
                 taskset,
                 load_reward(reward),
-                settings,
+                watched(settings, callbacks, executor),
                 seeds=range(seeds),
                 concurrency=concurrency,
                 same_tokens=same_tokens,
+                methods=searches,
                 label=Path(app_name.partition(":")[0]).stem,
                 progress=progress,
                 budget=budget,
@@ -206,6 +223,8 @@ def compare(
             )
 
         comparison = asyncio.run(with_executor(executor, workers, app_name, reward, options, settings, comparing))
+    if out is not None:
+        _keep(comparison, out)
     if as_json:
         typer.echo(json.dumps(comparison.to_json()))
     else:
@@ -240,11 +259,16 @@ def demo(
     console.print(f"{result.seconds:.0f} seconds in all", style="dim")
 
 
+app.command()(run)
+app.command()(report)
 app.command("train-value")(train_value)
 app.command("import")(import_logs)
 app.command()(advise)
 app.command()(iterate)
 app.command()(evolve)
+app.command()(optimize)
+app.command()(coevolve)
+app.command()(design)
 app.command()(tune)
 app.command()(plan)
 app.command()(runs)
@@ -253,6 +277,15 @@ app.command()(resume)
 app.command("serve-value")(serve_value)
 app.command()(settle)
 app.command()(prune)
+
+
+def _keep(comparison: Any, out: Path) -> None:
+    from langgraph_amc.report import write_report
+    from langgraph_amc.report.sources import RESULT, of_folder
+
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(out / RESULT, json.dumps({"comparisons": [comparison.to_json()]}, indent=1))
+    write_report(of_folder(out), out / "report.html")
 
 
 def _app(name: str) -> Any:

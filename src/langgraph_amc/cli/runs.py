@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,11 +71,15 @@ def runs(
 
 
 def show(
-    run: Annotated[str, typer.Argument(help="Its id, or the beginning of it", show_default=False)],
+    run: Annotated[
+        str, typer.Argument(help="Its id, or the beginning of it; or a folder of amc evolve", show_default=False)
+    ],
     journal: Where = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one run: who answered, its particles with their lineage, its checks, what it used, its effects.
+
+    Of a folder that amc evolve writes to: its settings, its generations, and what it has come to.
 
     \b
     alive        the particle can run on
@@ -86,6 +91,8 @@ def show(
     continued    it stood before an effect that was let happen, and its line went on
     dropped      it had paused, and another one was chosen
     """
+    if _evolved(run, as_json):
+        return
     with _opened(journal) as opened:
         info = opened.show(run)
     if as_json:
@@ -135,7 +142,7 @@ def resume(
     loaded = load_app(app)
     output = resume_now(loaded, run) if only_blocking(loaded.checkpointer) else asyncio.run(aresume(loaded, run))
     record = output.amc if isinstance(output, AMCOutput) else last_run(loaded)
-    said = getattr((output.get("messages") or [None])[-1], "text", None) if isinstance(output, dict) else None
+    said = said_by(output)
     if as_json:
         answer = {"run": record.run_id, "winner": record.winner.name, "answer": said, "warnings": record.warnings}
         typer.echo(json.dumps(answer))
@@ -168,6 +175,33 @@ def only_blocking(saver: Any) -> bool:
     return (kind.__module__, kind.__name__) == ("langgraph.checkpoint.sqlite", "SqliteSaver") or (
         isinstance(saver, BaseCheckpointSaver) and kind.aget_tuple is BaseCheckpointSaver.aget_tuple
     )
+
+
+def _evolved(run: str, as_json: bool) -> bool:
+    """Show a folder of ``amc evolve``; False where this is none."""
+    folder = Path(run)
+    if not folder.is_dir():
+        return False
+    from langgraph_amc.cli import evolution
+    from langgraph_amc.evaluate.evolving.kept import is_kept, read_kept
+
+    if not is_kept(folder):
+        return False
+    kept = read_kept(folder)
+    if as_json:
+        typer.echo(json.dumps(kept.to_json()))
+        return True
+    for table in evolution.tables(kept):
+        _print(table)
+    for line in evolution.lines(kept):
+        typer.echo(line)
+    return True
+
+
+def said_by(output: Any) -> str | None:
+    """The last message of what an app returned, where it has messages."""
+    messages = (output.get("messages") or [None]) if isinstance(output, dict) else [None]
+    return getattr(messages[-1], "text", None)
 
 
 # -- inside --------------------------------------------------------------------------------------

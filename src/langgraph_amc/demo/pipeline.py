@@ -15,6 +15,7 @@ from langgraph_amc.demo import agent_file, policy_folder
 from langgraph_amc.evaluate.collect import collect
 from langgraph_amc.evaluate.compare import Comparison, compare
 from langgraph_amc.evaluate.runner import Progress
+from langgraph_amc.files import write_whole
 from langgraph_amc.runtime.settings import read_settings
 from langgraph_amc.tasks.loading import load_app, load_reward, load_tasks
 from langgraph_amc.trajectories.store import TrajectoryStore
@@ -139,5 +140,5 @@ def run_demo(out: Path, scale: Scale, *, seed: int, bar: Bar) -> DemoResult:
         collected.mean_reward,
         time.perf_counter() - began,
     )
-    (out / "result.json").write_text(json.dumps(result.to_json(), indent=1))
+    write_whole(out / "result.json", json.dumps(result.to_json(), indent=1))
     return result

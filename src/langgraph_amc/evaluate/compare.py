@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -19,10 +19,13 @@ import numpy as np
 
 from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.evaluate.execution.executor import Executor, LocalExecutor
+from langgraph_amc.evaluate.per_task import CostPoint, Pool, TaskScore, best_of, by_task
 from langgraph_amc.evaluate.runner import Job, NoRewardError, Outcome, Progress, paid, run_seed
 from langgraph_amc.evaluate.statistics import Estimate, Scores, estimate, paired
 from langgraph_amc.policy.budget import Budget
+from langgraph_amc.runtime.searching import with_search
 from langgraph_amc.runtime.settings import Settings
+from langgraph_amc.search import Preset, TreeSearch
 from langgraph_amc.smc import Candidate, SelectionError, best_value, never, oracle
 from langgraph_amc.tasks.rewards import RewardFunction
 from langgraph_amc.tasks.task import Task, TaskSet
@@ -51,6 +54,14 @@ class ArmResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """AMC less another method, over the same tasks and seeds."""
+
+    observable: Estimate
+    selected: Estimate
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """A finished comparison; ``to_json`` gives plain data."""
 
@@ -70,6 +81,11 @@ class Comparison:
     missing: int
     settings: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    by_task: tuple[TaskScore, ...] = ()
+    best_of: tuple[CostPoint, ...] = ()
+    """What fewer of the independent runs would have earned and taken."""
+    differences: dict[str, Difference] = field(default_factory=dict)
+    """AMC less each of the searches."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for ``json.dumps``."""
@@ -113,6 +129,7 @@ async def compare(
     seeds: Sequence[int] = (0,),
     concurrency: int = 8,
     same_tokens: bool = True,
+    methods: Mapping[str, TreeSearch | Preset] | None = None,
     label: str = "",
     progress: Progress | None = None,
     budget: Budget | None = None,
@@ -125,6 +142,7 @@ async def compare(
     settings: of the AMC arm (`read_settings`); needs a value function and no reward.
     seeds: each task is run once per seed and arm.
     concurrency: populations at a time.
+    methods: searches that are run as well (`langgraph_amc.search`), by the names of their rows.
     budget: for everything together.
     executor: where the runs take place; by default in this process.
 
@@ -137,7 +155,8 @@ async def compare(
     where = executor or LocalExecutor(app, reward)
     with nullcontext() if budget is None else budget.open() as account:
         try:
-            return await _compare(where, tasks, settings, seeds, concurrency, same_tokens, label, progress)
+            more = _methods(settings, methods or {})
+            return await _compare(where, tasks, settings, seeds, concurrency, same_tokens, more, label, progress)
         except _BudgetEndedError as ended:
             raise IncompleteError(
                 f"the budget ended the comparison ({account.exhausted if account else ended}): raise it, or compare on "
@@ -160,6 +179,7 @@ async def _compare(
     seeds: Sequence[int],
     concurrency: int,
     same_tokens: bool,
+    methods: Mapping[str, Settings],
     label: str,
     progress: Progress | None,
 ) -> Comparison:
@@ -170,10 +190,10 @@ async def _compare(
     grid_shape = (len(tasks), len(seeds))
     index = {task.id: i for i, task in enumerate(tasks)}
     column = {seed: j for j, seed in enumerate(seeds)}
-    steered = replace(settings, reward=None, select=best_value, best_possible=None)
+    steered = _steered(settings)
     blind = replace(steered, resample=never(), adaptive=None, quorum=None, backtrack=None)
-    arms = {name: _Grid(grid_shape) for name in (SINGLE, BEST_OF_N, SAME_TOKENS, AMC)}
-    total = len(tasks) * len(seeds) * 2
+    arms = {name: _Grid(grid_shape) for name in (SINGLE, BEST_OF_N, SAME_TOKENS, AMC, *methods)}
+    total = len(tasks) * len(seeds) * (2 + len(methods))
     pools: dict[tuple[int, int], list[Outcome]] = {}
     resamplings: list[int] = []
     warnings: dict[str, int] = {}
@@ -214,6 +234,12 @@ async def _compare(
         resamplings.append(sum(check.resampled for check in outcome.result.checks))
         _count(warnings, outcome)
     arms[AMC].seconds = time.perf_counter() - began
+    for name, how in methods.items():
+        began = time.perf_counter()
+        for outcome in await run(how, [Job(t, s, how) for t, s in jobs]):
+            _fill(arms[name], (index[outcome.job.task.id], column[outcome.job.seed]), [outcome])
+            _count(warnings, outcome)
+        arms[name].seconds = time.perf_counter() - began
     unknown = not np.nansum(arms[AMC].tokens)
     if unknown and same_tokens:
         same_tokens = False
@@ -247,7 +273,29 @@ async def _compare(
         missing,
         {"resample": repr(settings.resample), "tempering": repr(settings.tempering), "objective": settings.objective},
         tuple(f"{text} ({n} runs)" for text, n in sorted(warnings.items(), key=lambda item: -item[1])),
+        by_task([t.id for t in tasks], {n: (arms[n].observable, arms[n].selected, arms[n].tokens) for n in names}),
+        best_of([[_pool(pools[i, j][0]) for j in range(len(seeds))] for i in range(len(tasks))]),
+        {
+            name: Difference(
+                paired(arms[AMC].observable, arms[name].observable), paired(arms[AMC].selected, arms[name].selected)
+            )
+            for name in methods
+        },
     )
+
+
+def _steered(settings: Settings) -> Settings:
+    """The settings of the AMC arm: no reward is shown, and the answer is chosen by value."""
+    return replace(settings, reward=None, select=best_value, best_possible=None)
+
+
+def _methods(settings: Settings, given: Mapping[str, TreeSearch | Preset]) -> dict[str, Settings]:
+    """The settings of each search, in all else those of the AMC arm."""
+    if settings.search is not None:
+        raise ConfigurationError("compare runs AMC beside searches: give them as methods, not as search=…")
+    if taken := {SINGLE, BEST_OF_N, SAME_TOKENS, AMC} & set(given):
+        raise ConfigurationError(f"a method cannot be called {taken.pop()!r}, which is another row of the table")
+    return {name: with_search(_steered(settings), search) for name, search in given.items()}
 
 
 _EXTRA = 1_000_003
@@ -314,6 +362,15 @@ def _fill_single(grid: _Grid, at: tuple[int, int], outcome: Outcome) -> None:
     grid.runs[at] = 1
     grid.tokens[at] = float(np.mean([u.tokens for u in usages]))
     grid.output_tokens[at] = float(np.mean([u.output_tokens for u in usages]))
+
+
+def _pool(outcome: Outcome) -> Pool:
+    reports = outcome.result.particles
+    return Pool(
+        np.array(list(map(_nan, outcome.rewards))),
+        np.array([_nan(r.value) for r in reports]),
+        np.array([float(r.trajectory.usage.tokens) for r in reports]),
+    )
 
 
 def _nan(reward: float | None) -> float:

@@ -27,6 +27,7 @@ from langgraph_amc.tasks.task import Task, TaskSet
 from langgraph_amc.trajectories._rows import check_id
 from langgraph_amc.trajectories.importers import (
     Conversation,
+    ParticleOf,
     Score,
     Span,
     System,
@@ -35,6 +36,7 @@ from langgraph_amc.trajectories.importers import (
     read_conversation,
     read_file,
     traces,
+    with_lineages,
 )
 from langgraph_amc.trajectories.store import Record as StoreRecord
 from langgraph_amc.trajectories.store import TrajectoryStore
@@ -144,8 +146,9 @@ def _read_files(
     for trace in traces(spans):
         roots, lost = invocations(trace)
         yield from lost
-        for root in roots:
-            yield read_conversation(trace, root, system)
+        read = [read_conversation(trace, root, system) for root in roots]
+        yield from (item for item in read if isinstance(item, Unusable))
+        yield from with_lineages(item for item in read if isinstance(item, Conversation))
 
 
 class _Judge:
@@ -173,6 +176,7 @@ class _Judge:
                 self._by_trace[score.trace].append(score.value)
         self._last = {c.session: c.id for c in sorted(read, key=lambda c: c.start) if c.session is not None}
         self._in_trace = Counter(c.trace for c in read)
+        self._below = Counter(span for c in read for span in c.around)
         if feedback is not None and not (self._by_span or self._by_trace):
             known = sorted({score.key for score in scores})
             notes.add(f"no feedback {feedback!r}; there is {', '.join(map(repr, known)) or 'none at all'}", "")
@@ -193,6 +197,9 @@ class _Judge:
         root, *parts = conversation.spans
         if root in self._by_span:
             return self._by_span[root]
+        for span in conversation.around:  # of one that holds nothing else
+            if span in self._by_span and self._below[span] == 1:
+                return self._by_span[span]
         if conversation.trace in self._by_trace:
             if self._in_trace[conversation.trace] == 1:
                 return self._by_trace[conversation.trace]
@@ -226,9 +233,12 @@ def _record(
     record = Record(TranscriptBuilder(transcript))
     for state in conversation.states:
         record = record.extend({transcript.messages_key: list(state)})
+    particle = conversation.particle or ParticleOf(PARTICLE)
     trajectory = Trajectory(
-        run_id=check_id(conversation.id, "the id of an invocation"),
-        particle=PARTICLE,
+        run_id=check_id(conversation.run or conversation.id, "the id of an invocation"),
+        particle=particle.id,
+        parent=particle.parent,
+        forked_at=particle.forked_at,
         segments=record.segments,
         rewards=record.rewards,
         outcome=outcome,
@@ -258,11 +268,13 @@ def _stored(store: TrajectoryStore, records: Sequence[StoreRecord], left_out: Ta
     """Add what is new, and outcomes that were missing; the report."""
     trajectories = [record.trajectory for record in records]
     ids = [t.run_id for t in trajectories]
-    before = {t.run_id: t.outcome for t in store.trajectories(run_ids=ids) if t.particle == PARTICLE} if ids else {}
+    stored = store.trajectories(run_ids=ids) if ids else ()
+    wanted = {(t.run_id, t.particle) for t in trajectories}
+    before = {key: t.outcome for t in stored if (key := (t.run_id, t.particle)) in wanted}
     imported = store.add_records(lambda: records, on_conflict="skip")
-    late = [t for t in trajectories if t.outcome is not None and before.get(t.run_id, t.outcome) is None]
+    late = [t for t in trajectories if t.outcome is not None and before.get((t.run_id, t.particle), t.outcome) is None]
     for trajectory in late:
-        store.set_outcome(trajectory.run_id, PARTICLE, trajectory.outcome)
+        store.set_outcome(trajectory.run_id, trajectory.particle, trajectory.outcome)
     returns = [t.total for t in trajectories if t.total is not None]
     return ImportReport(
         imported=imported,

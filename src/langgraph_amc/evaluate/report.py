@@ -66,6 +66,9 @@ def _differences(c: Comparison) -> list[Text]:
     if any(arm.name == SAME_TOKENS for arm in c.arms):
         lines.append(_difference("AMC − same tokens, observable", c.difference_same_tokens_observable))
         lines.append(_difference("AMC − same tokens, not observable", c.difference_same_tokens_selected))
+    for name, d in c.differences.items():
+        lines.append(_difference(f"AMC − {name}, observable", d.observable))
+        lines.append(_difference(f"AMC − {name}, not observable", d.selected))
     lines.append(
         Text(
             f"{c.tasks} tasks × {len(c.seeds)} seed(s), figures per task; {c.resamplings:.1f} resamplings per run; "

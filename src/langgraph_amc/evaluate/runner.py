@@ -6,6 +6,7 @@ import asyncio
 import copy
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,13 +14,17 @@ from langgraph_amc.context import RolloutNoise, current_member, rollout_noise
 from langgraph_amc.errors import AMCError
 from langgraph_amc.policy.budget import BudgetExceededError
 from langgraph_amc.runtime.engine import AsyncEngine
+from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.record import messages_of
 from langgraph_amc.runtime.request import TASK_KEY, StreamRequest, call_config
 from langgraph_amc.runtime.result import AMCResult, ParticleReport
 from langgraph_amc.runtime.run import run_stream
 from langgraph_amc.runtime.settings import Settings
+from langgraph_amc.skills.injecting import using
+from langgraph_amc.skills.library import SkillLibrary
 from langgraph_amc.tasks.rewards import FinishedRun, RewardFunction
 from langgraph_amc.tasks.task import Task
+from langgraph_amc.telemetry.spans import own_trace
 from langgraph_amc.trajectories.types import Trajectory
 from langgraph_amc.value.targets import with_resamplings
 
@@ -38,6 +43,7 @@ class Job:
     ----------
     member: whose weights answer, where the app's model is a population (`evolution`); ``None`` is the model as it is.
     noise: key of the random numbers that the app's local model samples with, shared by members (`context`).
+    skills: the library in the app's prompt (`skills.injecting`); ``None`` leaves the app as it is.
     """
 
     task: Task
@@ -45,6 +51,7 @@ class Job:
     settings: Settings
     member: Hashable | None = None
     noise: tuple[Hashable, ...] | None = None
+    skills: SkillLibrary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +62,14 @@ class Outcome:
     ----------
     rewards: true reward per particle of ``result.particles``; ``None`` where its evaluation is missing.
     missing: why rewards are missing.
+    instructed: how many model calls got the job's skills, in the process that ran it.
     """
 
     job: Job
     result: AMCResult
     rewards: tuple[float | None, ...]
     missing: tuple[str, ...] = ()
+    instructed: int = 0
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
@@ -85,6 +94,18 @@ def without_saver(app: Any) -> Any:
     """The app with nothing of an evaluation ending up in its own checkpoints."""
     clone = copy.copy(app)
     clone.checkpointer = None
+    return clone
+
+
+def with_own_store(app: Any) -> Any:
+    """The app with a store for one run: it reads the app's own, and what the run writes ends with it.
+
+    Otherwise what one arm of a comparison has written down would be read by the next.
+    """
+    if app.store is None:
+        return app
+    clone = copy.copy(app)
+    clone.store = OverlayStore(app.store)
     return clone
 
 
@@ -124,20 +145,23 @@ async def run_jobs(
 async def run_job(app: Any, job: Job, reward: RewardFunction) -> Outcome:
     """Run one job in a task of its own, with an app `without_saver`."""
     current_member.set(job.member)
+    own_trace.set(True)
     rollout_noise.set(None if job.noise is None else RolloutNoise(job.noise))
     record: list[AMCResult] = []
     settings = replace(job.settings, seed=run_seed(job.seed, job.task))
     config = call_config(app, {"configurable": {TASK_KEY: job.task}})
-    request = StreamRequest(app, settings, job.task.input, config, {"stream_mode": "values"})
+    request = StreamRequest(with_own_store(app), settings, job.task.input, config, {"stream_mode": "values"})
     try:
-        async for _ in run_stream(request, AsyncEngine(), record.append):
-            pass
+        with nullcontext() if job.skills is None else using(job.skills) as told:
+            async for _ in run_stream(request, AsyncEngine(), record.append):
+                pass
     except Exception:
         if not record:  # the run itself broke; where only its particles failed they are results, labelled so
             raise
     result = record[0]
     graded = [await _grade(job.task, report, reward) for report in result.particles]
-    return Outcome(job, result, tuple(g[0] for g in graded), tuple(g[1] for g in graded if g[1] is not None))
+    missing = tuple(g[1] for g in graded if g[1] is not None)
+    return Outcome(job, result, tuple(g[0] for g in graded), missing, 0 if told is None else told.placed)
 
 
 async def _grade(task: Task, report: ParticleReport, reward: RewardFunction) -> tuple[float | None, str | None]:

@@ -18,6 +18,8 @@ from langgraph_amc.tasks.task import Task
 from langgraph_amc.trajectories.transcript import turns
 from langgraph_amc.trajectories.types import Trajectory
 
+LARGEST = 1e100
+"""Size of a reward up to which sums of squares over any number of runs do not overflow."""
 _EVALUATOR = ("inputs", "outputs", "reference_outputs")
 
 
@@ -221,6 +223,8 @@ def _number(score: Any) -> float | None:
         raise RewardError(f"a reward is a number, not {type(score).__name__}") from exc
     if not math.isfinite(value):
         raise RewardError(f"a reward is finite, not {value}: return None where it is missing")
+    if abs(value) > LARGEST:
+        raise RewardError(f"a reward is at most {LARGEST:g} in size, not {value:g}: divide it, or return None")
     return value
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self, overload
 
 from langgraph_amc.errors import AMCError
+from langgraph_amc.files import write_whole
 from langgraph_amc.trajectories._json import NotJSONError, dumps
 
 
@@ -161,7 +162,7 @@ class TaskSet(Sequence[Task]):
             dumps({name: getattr(task, name) for name in _FIELDS}, f"task {task.id!r}", readable=True)
             for task in self._tasks
         ]
-        Path(path).write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+        write_whole(path, "".join(line + "\n" for line in lines))
 
 
 def _task(item: Task | Mapping[str, Any] | str) -> Task:

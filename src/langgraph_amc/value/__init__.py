@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from langgraph_amc.value.calibration import Calibration
     from langgraph_amc.value.ensembles import Ensemble, ensemble
     from langgraph_amc.value.features import FeatureValue, load_features
-    from langgraph_amc.value.judges import Example, Judge, MissingScoreWarning, foa_judge, judge
+    from langgraph_amc.value.judges import Example, Judge, MissingScoreWarning, VoteJudge, foa_judge, judge, vote_judge
     from langgraph_amc.value.scoring import TransformerValue, load_value
     from langgraph_amc.value.serving.connection import RemoteValueError
     from langgraph_amc.value.serving.remote import RemoteValue
@@ -47,6 +47,8 @@ _LAZY = {
     "MissingScoreWarning": "judges",
     "foa_judge": "judges",
     "judge": "judges",
+    "VoteJudge": "judges",
+    "vote_judge": "judges",
     "FeatureValue": "features",
     "load_features": "features",
     "FeatureReport": "training.text_features",
@@ -89,6 +91,7 @@ __all__ = [
     "ValueReport",
     "ValueScoreError",
     "ValueServer",
+    "VoteJudge",
     "as_value",
     "calibrated",
     "ensemble",
@@ -99,6 +102,7 @@ __all__ = [
     "load_value",
     "train_features",
     "train_value",
+    "vote_judge",
     "with_resamplings",
 ]
 

@@ -19,7 +19,7 @@ import numpy as np
 from langchain_core.language_models import BaseChatModel
 
 from langgraph_amc.checks import check_whole, is_number
-from langgraph_amc.context import ParticleContext, current_particle
+from langgraph_amc.context import ParticleContext, current_particle, instructions
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.budget import BudgetExceededError
 from langgraph_amc.policy.seeds import mix
@@ -27,7 +27,7 @@ from langgraph_amc.trajectories.transcript import printable
 from langgraph_amc.trajectories.types import Segments
 from langgraph_amc.value.ensembles import mean_and_spread
 from langgraph_amc.value.judges.asking import Asker, is_fatal, open_model, read_message
-from langgraph_amc.value.judges.prompts import Example, Prompts, as_examples
+from langgraph_amc.value.judges.prompts import Example, Prompts, Questions, as_examples
 from langgraph_amc.value.judges.reading import Reading, Scale
 from langgraph_amc.value.protocol import FloatArray
 
@@ -47,7 +47,7 @@ class Judge:
     def __init__(
         self,
         model: BaseChatModel,
-        prompts: Prompts,
+        prompts: Questions,
         *,
         reward: Scale,
         votes: int = 1,
@@ -120,6 +120,7 @@ class Judge:
 
     def _vote(self, question: tuple[str, int]) -> Reading:
         state, vote = question
+        instructions.set(None)  # what the agent is told is not for its judge
         if self.votes > 1:
             # each vote is a clone that stands before the same prompt: the chat model then asks once for all of them,
             # and gives each a seed of its own

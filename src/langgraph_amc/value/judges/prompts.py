@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
@@ -57,6 +57,17 @@ class Example:
             raise ConfigurationError(f"an example's score is a number on the judge's scale, got {self.score!r}")
         if not isinstance(self.reason, str):
             raise ConfigurationError(f"an example's reason is text, got {self.reason!r}")
+
+
+class Questions(Protocol):
+    """What a judge asks; the score it asks for lies on a scale."""
+
+    @property
+    def scale(self) -> Scale: ...
+
+    def messages(self, transcript: str, as_json: bool, problem: str | None = None) -> list[BaseMessage]: ...
+
+    def schema(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +138,7 @@ class Prompts:
         return "\n\n".join(parts)
 
     def _shown(self, run: str) -> str:
-        readable = _TURN.sub(r"[\1]\n", run).replace("<|im_end|>", "").replace(_END, "[/transcript]").strip()
-        return f"<transcript>\n{shorten(readable, self.max_chars)}\n{_END}"
+        return f"<transcript>\n{shorten(readable(run).replace(_END, '[/transcript]'), self.max_chars)}\n{_END}"
 
     def _form(self, as_json: bool) -> str:
         number = f"<a number from {self.scale}>"
@@ -143,6 +153,11 @@ class Prompts:
         if as_json:
             return json.dumps({**reason, "score": example.score}, ensure_ascii=False)
         return "\n".join([*filter(None, reason.values()), f"Score: {example.score:g}"])
+
+
+def readable(run: str) -> str:
+    """A transcript with a heading for each turn in the place of its marks."""
+    return _TURN.sub(r"[\1]\n", run).replace("<|im_end|>", "").strip()
 
 
 def as_examples(given: Sequence[Example | tuple[Any, ...]]) -> tuple[Example, ...]:

@@ -21,6 +21,8 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from langgraph_amc.checks import check_items, check_path, check_whole, is_number, is_whole
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.smc.weights import ess_of_possible
+from langgraph_amc.telemetry import instruments, names, span
+from langgraph_amc.telemetry.spans import past
 from langgraph_amc.trajectories.types import Trajectory
 from langgraph_amc.value import checkpoint
 from langgraph_amc.value.errors import TrainingDataError, TrainingError
@@ -153,7 +155,9 @@ def train_value(
             progress=progress,
         )
         head = head.standardised(torch.from_numpy(train.states.returns), has_bias=model.head.bias is not None)
-        logs, best_epoch = _fit(model, head, train, held_out, plan)
+        about = {names.KIND: "CHAIN", names.DATASET_SIZE: len(train.states), names.LOSS_NAME: loss}
+        with span(names.VALUE_FIT, about):
+            logs, best_epoch = _fit(model, head, train, held_out, plan)
         measured = train if held_out is None else held_out
         raw = head.mean(_predict(model, measured, plan.batch_tokens)).numpy()
     head = head.fold(model.head.weight, model.head.bias)
@@ -224,6 +228,7 @@ def _fit(
         seconds = time.perf_counter() - started
         checked = None if held_out is None else _validate(model, head, held_out, plan.batch_tokens)
         logs.append(report.EpochLog(epoch, float(np.mean(losses)), checked, train.tokens, seconds))
+        _trace(logs[-1])
         if plan.progress is not None:
             plan.progress(TrainProgress(epoch, plan.epochs, step, max(step, steps), losses[-1], checked))
         if checked is None or checked < best[0]:
@@ -232,6 +237,13 @@ def _fit(
             break
     _restore(model, best[2])
     return tuple(logs), best[1]
+
+
+def _trace(log: report.EpochLog) -> None:
+    facts = {names.EPOCH: log.epoch, names.LOSS: log.train_loss, names.VALIDATION_LOSS: log.validation_loss}
+    past(names.VALUE_EPOCH, log.seconds, {names.KIND: "CHAIN", **facts})
+    if (measured := instruments()) is not None:
+        measured.loss.record(log.train_loss)
 
 
 def _update(model: ValueModel, loss: Tensor, optimizer: torch.optim.Optimizer, first: bool) -> float:
