@@ -1,7 +1,7 @@
 """The stand-in for a model that buys: it compares as it should, and slips at each decision.
 
-best offer (which the check cannot see), or miscalculates.
-best offer (which the example's check cannot see), or miscalculates.
+With chance `SLIP`, or a part of it, it overlooks that an offer is late, takes a supplier for certified, takes the
+second best offer (which the example's check cannot see), or miscalculates.
 """
 
 import random

@@ -5,6 +5,7 @@ nothing is copied but what is written, and a write replaces the link. Tests neve
 `langgraph_amc.heuristics.sandbox`, a process that can open no file, socket or process, and are imported from memory.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -85,10 +86,19 @@ def _run(files: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     known = [f"{stem}::{name}" for stem, found in names.items() for name in found]
     try:
         with sandboxed(RUNNER, "run", LIMITS) as run:
-            found = run.map([[dict(files)]])[0]
+            found = run.map([[{path: _parsed(path, text) for path, text in files}]])[0]
     except HeuristicFailure as failure:
         found = dict.fromkeys(known, str(failure))
     return tuple((name, str(found.get(name, "was not run"))) for name in known)
+
+
+def _parsed(path: str, text: str) -> str:
+    """The source, or code that says why it is none: to tell where, the interpreter in the sandbox would open a file."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        return f"raise SyntaxError({f'{path}: {error}'!r})"
+    return text
 
 
 def _link(source: Path, target: Path) -> None:

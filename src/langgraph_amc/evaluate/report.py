@@ -34,7 +34,7 @@ def _table(c: Comparison) -> Table:
     table = Table(
         title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left", title_style="bold"
     )
-    table.add_column("method", no_wrap=True)
+    table.add_column("method", min_width=14)  # a search is called by its arguments, which may take two lines
     table.add_column("observable", no_wrap=True)
     table.add_column("not observable", no_wrap=True)
     for name in ("runs", "tokens", "s"):

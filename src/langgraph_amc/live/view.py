@@ -45,7 +45,7 @@ def one_run(run: Run, width: int, height: int) -> RenderableType:
 def many_runs(title: str, board: Board, done: int, total: int, width: int, height: int) -> RenderableType:
     """Several runs side by side: one row each."""
     rows = board.under_way[: max(2, height - 5)]
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=True)
     table.add_column("task", no_wrap=True, max_width=30 if width >= WIDE else 16)
     for name in ("step", "live", "ESS", "best", "tokens"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -80,7 +80,7 @@ def progress_line(title: str, done: int, total: int, began: float, taken: str, w
 def _particles(run: Run, width: int, room: int) -> Table:
     shown, left_out = _most_telling(run, room)
     wide = width >= WIDE
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=True)
     table.add_column("particle", no_wrap=True)
     for name in ("step", "value"):
         table.add_column(name, justify="right", no_wrap=True)
