@@ -18,7 +18,7 @@ from langgraph_amc.files import write_whole
 from langgraph_amc.heuristics.errors import HeuristicFailure
 from langgraph_amc.heuristics.sandbox import Limits, sandboxed
 
-LIMITS = Limits(seconds=5.0, cpu_seconds=5, modules=("types", "importlib.machinery", "importlib.util"))
+LIMITS = Limits(seconds=10.0, cpu_seconds=2, modules=("types", "importlib.machinery", "importlib.util"))
 RUNNER = (Path(__file__).parent / "runner.py").read_text()
 
 

@@ -84,6 +84,8 @@ def _supported(text: str, document: str, shown: Shown) -> bool:
 
 def _outdated(fact: Sequence[str], document: str, shown: Shown) -> bool:
     """Whether a newer document that was seen says something else of the same."""
-    year = shown.get(document, (0, ""))[0]
+    if document not in shown:
+        return False
+    year = shown[document][0]
     others = [(y, read_fact(content)) for y, content in shown.values() if not content.startswith(HEARSAY)]
     return any(y > year and f is not None and f[:2] == tuple(fact[:2]) and f[2] != fact[2] for y, f in others)

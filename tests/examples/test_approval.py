@@ -87,7 +87,9 @@ async def test_one_person_is_asked_once_and_one_order_is_placed(orders: list[str
         done = await better.ainvoke(Command(resume={"approved": True}), thread)
         assert len(orders) == number + 1
         assert orders[-1].startswith(f"{wanted['quantity']} x {wanted['article']} from {wanted['supplier']} ")
-        assert [effect.state for effect in done.amc.effects if effect.tool == "place_order"] == ["committed"]
+        states = [effect.state for effect in done.amc.effects if effect.tool == "place_order"]
+        assert states.count("committed") == 1
+        assert set(states) <= {"committed", "dropped"}
 
 
 def test_the_judge_reads_the_rules() -> None:

@@ -125,5 +125,5 @@ async def test_particles_have_checkouts_of_their_own_and_leave_none_behind() -> 
 
 @pytest.mark.parametrize("words", commands("code_repair"))
 def test_readme_runs(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = compared(words, monkeypatch, "--limit", "2", "-n", "4")["arms"]
+    arms = compared(words, monkeypatch, "--limit", "1", "-n", "4")["arms"]
     assert arms["AMC"]["tokens"] > 0

@@ -34,6 +34,10 @@ def held(store: Any, user: str, kind: str) -> list[str]:
     return [item.value["text"] for item in sorted(items, key=lambda item: item.key)]
 
 
+def kept(store: Any) -> list[str]:
+    return [item.value["text"] for names in store.list_namespaces() for item in store.search(names, limit=1000)]
+
+
 def written(messages: Any, name: str = "archival_insert") -> list[str]:
     return [c["args"]["text"] for m in messages if m.type == "ai" for c in m.tool_calls if c["name"] == name]
 
@@ -129,7 +133,7 @@ async def test_after_100_runs_with_8_particles_the_store_holds_the_winners_write
         nonlocal resampled
         user = f"user-{number % 5}"
         before = {kind: held(store, user, kind) for kind in ("archival", "recall")}
-        lines = [{"session": 0, "text": "My cat is Siri."}, {"session": 1, "text": "My gym card is 1234."}]
+        lines = [{"session": 0, "text": "My cat is Siri."}, {"session": 1, "text": "Good morning."}]
         better = amc.wrap(app, particles=8, value=value, resample=amc.every(2), seed=number)
         output = await better.ainvoke({"user": user, "incoming": lines})
         record = output.amc
@@ -154,15 +158,14 @@ async def test_what_is_evaluated_leaves_nothing_in_the_store(tmp_path: Any) -> N
     store = InMemoryStore()
     store.put(("user-0", "archival"), "000000", {"text": "from before"})
     app = build(load_object(f"{STAND_IN}:decide"), store)
-    tasks = TaskSet(load_tasks(f"{SESSIONS}:tasks", test=2))
+    tasks = TaskSet(load_tasks(f"{SESSIONS}:tasks", test=1, sessions=4))
     settings = read_settings(app, particles=2, value=load_object(f"{SESSIONS}:kept_and_found"))
-    found = await compare(app, tasks, load_reward(f"{SESSIONS}:recalled"), settings, seeds=(0, 1), same_tokens=False)
+    found = await compare(app, tasks, load_reward(f"{SESSIONS}:recalled"), settings, same_tokens=False)
     with TrajectoryStore(tmp_path / "t.sqlite") as opened:
         await collect(app, tasks, load_reward(f"{SESSIONS}:recalled"), opened, read_settings(app, particles=2))
         texts = ["".join(t.segments) for t in opened.trajectories()]
     assert found.missing == 0
-    assert store.list_namespaces() == [("user-0", "archival")]
-    assert held(store, "user-0", "archival") == ["from before"]
+    assert kept(store) == ["from before"]
     assert any("saved as line 1" in text for text in texts)  # it is read
 
 
@@ -183,6 +186,6 @@ def test_the_question_is_about_things_told_long_ago_and_reward_wants_all_of_them
 
 @pytest.mark.parametrize("words", commands("memory"))
 def test_readme_runs(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = compared(words, monkeypatch, "--limit", "3")
+    found = compared(words, monkeypatch, "--limit", "1", "-n", "4")
     assert found["arms"]["AMC"]["tokens"] > 0
-    assert load_app(f"{AGENT}:graph").store.list_namespaces() == []
+    assert kept(load_app(f"{AGENT}:graph").store) == []

@@ -13,6 +13,7 @@ from langgraph_amc.tasks import FinishedRun
 from langgraph_amc.tasks.loading import load_app, load_object, load_reward, load_tasks
 from langgraph_amc.trajectories import Transcript
 from tests.examples.readme import EXAMPLES, commands, compared
+from tests.support.openai_server import OpenAIServer
 
 AGENT, DESK, STAND_IN = (str(EXAMPLES / "react" / name) for name in ("agent.py", "desk.py", "desk_stand_in.py"))
 
@@ -67,23 +68,35 @@ def test_calculate_takes_whole_numbers_only(wrong: str) -> None:
     assert calculate.invoke({"expression": wrong}).startswith("Cannot calculate")
 
 
-def test_the_model_is_the_one_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide = load_object(f"{STAND_IN}:decide")
+async def test_a_model_of_the_environment_takes_the_place_of_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide = load_object(f"{STAND_IN}:decide_as_text")
     assert isinstance(agent_model(decide), StandIn)
-    monkeypatch.setenv("AGENT_MODEL", "openai/some-model")
-    assert agent_model(decide, temperature=0.5).model == "openai/some-model"
+    with OpenAIServer() as server:
+        server.reply = lambda body, number: "Thought: easy\nAnswer: 430" if number else "Action: product[desk]"
+        for name, value in (
+            ("AGENT_MODEL", "openai/some"),
+            ("OPENAI_API_BASE", server.base_url),
+            ("OPENAI_API_KEY", "-"),
+        ):
+            monkeypatch.setenv(name, value)
+        app = load_object(f"{AGENT}:build_text")(agent_model(decide, stop=["Observation:"]))
+        said = (await app.ainvoke({"messages": [("user", "What do 3 x desk cost?")]}))["messages"]
+    assert said[-1].text.endswith("Answer: 430")
+    assert said[2].text == "Observation: One desk costs 120 EUR and weighs 18 kg"
+    assert [request["stop"] for request in server.requests] == [["Observation:"]] * 2
 
 
 def test_a_stand_in_repeats_with_its_seed_and_varies_without() -> None:
-    say = StandIn(decide=lambda messages, rng: str(rng.random()), seed=3)
-    free = say.model_copy(update={"seed": None})
-    assert say.invoke("a").text == say.invoke("a").text
+    say, again, free = (StandIn(decide=lambda messages, rng: str(rng.random()), seed=seed) for seed in (3, 3, None))
+    said = [say.invoke(text).text for text in "aab"]
+    assert len(set(said)) == 3
+    assert [again.invoke(text).text for text in "aab"] == said
     assert free.invoke("a").text != free.invoke("a").text
     assert say.invoke("a" * 400).usage_metadata["input_tokens"] == 101
 
 
 @pytest.mark.parametrize("words", commands("react"), ids=lambda words: words[1].rpartition(":")[2])
 def test_readme_runs(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = compared(words, monkeypatch, "--limit", "5")["arms"]
+    arms = compared(words, monkeypatch, "--limit", "3")["arms"]
     assert arms["one run"]["observable"]["mean"] < arms["AMC"]["observable"]["mean"]
     assert load_app(f"{AGENT}:graph") is not load_app(f"{AGENT}:text_graph")

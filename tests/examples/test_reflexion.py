@@ -80,5 +80,5 @@ def test_the_value_is_the_share_that_passed() -> None:
 
 @pytest.mark.parametrize("words", commands("reflexion"))
 def test_readme_runs(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = compared(words, monkeypatch, "--limit", "6")["arms"]
+    arms = compared(words, monkeypatch, "--limit", "5")["arms"]
     assert arms["one run"]["observable"]["mean"] < arms["AMC"]["observable"]["mean"]

@@ -87,7 +87,7 @@ ASKED = HumanMessage("In which town does Zubor Works have its seat today?")
     [
         ("Zubor Works has its seat in Sanum. [d0002]", 0, 0.9),
         ("Zubor Works has its seat in Orlum. [d0001]", 0, 0.18),  # out of date
-        ("Zubor Works has its seat in Sanum. [d0001]", 1, 0.036),  # says something else, and is out of date
+        ("Zubor Works has its seat in Sanum. [d0001]", 1, 0.18),  # says something else
         ("Zubor Works has its seat in Sanum. [d0009]", 1, 0.18),  # never seen
         ("Ina Tek was born in Orlum. [d0003]", 1, 0.036),  # hearsay, on somebody nobody asked for
     ],
@@ -109,5 +109,5 @@ def test_an_answer_without_form_earns_nothing() -> None:
 
 @pytest.mark.parametrize("words", commands("search_r1"), ids=lambda words: words[5].rpartition(":")[2])
 def test_readme_runs(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = compared(words, monkeypatch, "--limit", "6")["arms"]
+    arms = compared(words, monkeypatch, "--limit", "4")["arms"]
     assert arms["one run"]["observable"]["mean"] < arms["AMC"]["observable"]["mean"]

@@ -17,7 +17,7 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import PrivateAttr
 
-from langgraph_amc.context import current_particle
+from langgraph_amc.context import ParticleContext, current_particle
 from langgraph_amc.policy.seeds import CallSeeds
 
 Decide = Callable[[Sequence[BaseMessage], random.Random], AIMessage | str]
@@ -35,7 +35,7 @@ class StandIn(BaseChatModel):
     Attributes
     ----------
     decide: the policy; it sees what a model would be sent.
-    seed: of runs that are no particle's; by default each call of them is drawn anew, as from an API.
+    seed: of runs that are no particle's; by default their calls are drawn anew each time, as from an API.
 
     A particle's answers follow from its seed, the prompt and how often it has sent that prompt; clones get seeds of
     their own, so that they part. Token counts are a quarter of the characters.
@@ -58,9 +58,10 @@ class StandIn(BaseChatModel):
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
         prompt = [(m.type, str(m.content)) for m in messages]
-        particle = current_particle.get()
-        seed = self.seed if particle is None else self._seeds.next(particle, prompt)
-        rng = random.Random(seed)
+        here = current_particle.get()
+        if here is None and self.seed is not None:
+            here = ParticleContext("plain", "plain", self.seed)
+        rng = random.Random(None if here is None else self._seeds.next(here, prompt))
         answer = self.decide(messages, rng)
         message = AIMessage(answer) if isinstance(answer, str) else answer
         for made in message.tool_calls:

@@ -132,7 +132,7 @@ def rule_name(select: Selector) -> str:
     if isinstance(select, Vote):
         return "vote"
     known = next((name for name, rule in SELECTORS.items() if rule is select), None)
-    return known or getattr(select, "__name__", type(select).__name__)
+    return known or str(getattr(select, "__name__", type(select).__name__))
 
 
 def _effects(population: AppPopulation) -> tuple[EffectRecord, ...]:
