@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ from tests.examples.test_react import careful
 
 FOLDER = EXAMPLES / "memory"
 AGENT, SESSIONS, STAND_IN = (str(FOLDER / name) for name in ("agent.py", "sessions.py", "memory_stand_in.py"))
+
+
+RUNS = int(os.environ.get("AMC_STORE_RUNS", "20"))
+"""A hundred take a minute."""
 
 
 def build(decide: Any, store: Any) -> Any:
@@ -111,7 +116,7 @@ async def test_the_functions_of_memory() -> None:
     assert store.get(("ann", "core"), "text").value == {"text": "Name: Anna"}
 
 
-async def test_after_100_runs_with_8_particles_the_store_holds_the_winners_writes_only() -> None:
+async def test_after_many_runs_with_8_particles_the_store_holds_the_winners_writes_only() -> None:
     store = InMemoryStore()
     decide = load_object(f"{STAND_IN}:decide")
 
@@ -145,13 +150,13 @@ async def test_after_100_runs_with_8_particles_the_store_holds_the_winners_write
         assert after["archival"] == before["archival"] + own
         assert after["recall"] == [*before["recall"], "user: My cat is Siri.", "you: Noted."]
 
-    for begin in range(0, 100, 5):  # five users at a time, all in one store
+    for begin in range(0, RUNS, 5):  # five users at a time, all in one store
         await asyncio.gather(*(run(begin + k) for k in range(5)))
     everything = {text for user in expected for text in held(store, user, "archival")}
     assert everything == {text for texts in expected.values() for text in texts}
-    assert len(dropped) > 300
+    assert len(dropped) > 3 * RUNS
     assert not everything & dropped
-    assert resampled > 50
+    assert resampled > RUNS / 2
 
 
 async def test_what_is_evaluated_leaves_nothing_in_the_store(tmp_path: Any) -> None:

@@ -97,6 +97,6 @@ def test_a_stand_in_repeats_with_its_seed_and_varies_without() -> None:
 
 @pytest.mark.parametrize("words", commands("react"), ids=lambda words: words[1].rpartition(":")[2])
 def test_readme_runs(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = compared(words, monkeypatch, "--limit", "3")["arms"]
+    arms = compared(words, monkeypatch, "--limit", "3", "-n", "4")["arms"]
     assert arms["one run"]["observable"]["mean"] < arms["AMC"]["observable"]["mean"]
     assert load_app(f"{AGENT}:graph") is not load_app(f"{AGENT}:text_graph")

@@ -48,5 +48,5 @@ async def test_a_supervisor_that_never_answers_is_stopped() -> None:
 
 @pytest.mark.parametrize("words", commands("supervisor"))
 def test_readme_runs(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = compared(words, monkeypatch, "--limit", "3")["arms"]
+    arms = compared(words, monkeypatch, "--limit", "3", "-n", "4")["arms"]
     assert arms["one run"]["observable"]["mean"] < arms["AMC"]["observable"]["mean"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +19,7 @@ from langgraph_amc.cli.options import (
     Seed,
     Tasks,
     check_writable,
+    panel,
     read_effects,
 )
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
@@ -29,11 +28,7 @@ if TYPE_CHECKING:
     from langgraph_amc.skills.types import Proposer
 
 
-def _panel(name: str) -> Callable[..., Any]:
-    return partial(typer.Option, rich_help_panel=name)
-
-
-_tasks, _skills, _weights, _search = _panel("Tasks"), _panel("Skills"), _panel("Weights"), _panel("Generations")
+_tasks, _skills, _weights, _search = panel("Tasks"), panel("Skills"), panel("Weights"), panel("Generations")
 
 
 def coevolve(
@@ -69,7 +64,9 @@ def coevolve(
     effects: EffectsOf = None,
     seed: Seed = 0,
     concurrency: Annotated[int, typer.Option(help="Rollouts that run at a time", min=1)] = 64,
-    accept_changes: Annotated[bool, typer.Option(help="Go on although app, reward or effects are others")] = False,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Go on though the app, the reward or the effects have changed")
+    ] = False,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
     max_calls: MaxCalls = None,
@@ -80,8 +77,8 @@ def coevolve(
 ) -> None:
     """Evolve the skills in the app's prompt and, with --model, the weights of its local model, from the same rollouts.
 
-    Run the same command again to go on with what was stopped or killed. Each rollout really runs: give --effects for
-    tools that write.
+    Run the same command again to go on with what was stopped or killed.
+    Each rollout really runs: give --effects for tools that write.
     """
     from langgraph_amc.coevolve import Trials
     from langgraph_amc.evaluate.coevolving import coevolve as run

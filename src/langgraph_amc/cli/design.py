@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from langgraph_amc.cli.evolve import _schedule
-from langgraph_amc.cli.options import AsJson, Quiet, Seed, check_writable
+from langgraph_amc.cli.options import AsJson, Quiet, Seed, check_writable, panel
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
 from langgraph_amc.cli.progress import stderr
 from langgraph_amc.errors import ConfigurationError
@@ -18,22 +18,25 @@ if TYPE_CHECKING:
     from langgraph_amc.heuristics.search import Searched
 
 
+_search, _scores, _weights = panel("Search"), panel("Scores"), panel("Weights")
+
+
 def design(
     problem: Annotated[str, typer.Argument(help="bin-packing or tour", show_default=False)],
     model: Annotated[str, typer.Option(help="LiteLLM's name; amc-local/<folder> is tuned on the way")],
     out: Annotated[Path, typer.Option(help="Folder for history and function; gone on with")] = Path("designed"),
-    generations: Annotated[int, typer.Option(help="The most generations", min=1)] = 20,
-    population: Annotated[int, typer.Option(help="Members, each asked in every generation", min=2)] = 16,
-    requests: Annotated[int, typer.Option(help="Questions per member and generation", min=1)] = 1,
-    kept: Annotated[int, typer.Option(help="Functions that stay", min=2)] = 10,
-    instances: Annotated[int, typer.Option(help="That a function is scored on", min=1)] = 4,
-    tune: Annotated[bool, typer.Option(help="Tune a local model's weights")] = True,
-    sigma: Annotated[float, typer.Option(help="Standard deviation of a weight's perturbation")] = 1e-3,
-    sigma_end: Annotated[float | None, typer.Option(help="The last generation's, for linear and cosine")] = None,
-    schedule: Annotated[str, typer.Option(help="Of sigma: constant, linear, cosine, automatic")] = "constant",
-    scope: Annotated[str, typer.Option(help="What is perturbed: all, linear, vectors, lora")] = "all",
-    seconds: Annotated[float, typer.Option(help="That a function may take on all instances")] = 10.0,
-    parallel: Annotated[int, typer.Option(help="Functions that run at a time", min=1)] = 2,
+    generations: Annotated[int, _search(help="The most generations", min=1)] = 20,
+    population: Annotated[int, _search(help="Members, each asked in every generation", min=2)] = 16,
+    requests: Annotated[int, _search(help="Questions per member and generation", min=1)] = 1,
+    kept: Annotated[int, _search(help="Functions that stay", min=2)] = 10,
+    instances: Annotated[int, _scores(help="That a function is scored on", min=1)] = 4,
+    tune: Annotated[bool, _weights(help="Tune a local model's weights")] = True,
+    sigma: Annotated[float, _weights(help="Standard deviation of a weight's perturbation")] = 1e-3,
+    sigma_end: Annotated[float | None, _weights(help="The last generation's, for linear and cosine")] = None,
+    schedule: Annotated[str, _weights(help="Of sigma: constant, linear, cosine, automatic")] = "constant",
+    scope: Annotated[str, _weights(help="What is perturbed: all, linear, vectors, lora")] = "all",
+    seconds: Annotated[float, _scores(help="That a function may take on all instances")] = 10.0,
+    parallel: Annotated[int, _scores(help="Functions that run at a time", min=1)] = 2,
     seed: Seed = 0,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
@@ -45,7 +48,7 @@ def design(
 ) -> None:
     """Have a model write functions for a problem, keep the best, and compare it with a well-known one.
 
-    Functions run in a sandbox without files, network and processes (Linux; pip install 'langgraph-amc[sandbox]').
+    Functions run in a sandbox without files, network and processes (Linux, with the extra sandbox of the package).
     """
     from langgraph_amc.evaluate.designing import design as run
     from langgraph_amc.evolution.strategy import Strategy

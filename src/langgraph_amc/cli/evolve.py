@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +19,7 @@ from langgraph_amc.cli.options import (
     Seed,
     Tasks,
     check_writable,
+    panel,
     read_effects,
 )
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
@@ -34,13 +33,8 @@ _PARTS = {"train": 0.6, "validation": 0.15, "held-out": 0.25}
 """Where the tasks have no splits."""
 
 
-def _panel(name: str) -> Callable[..., Any]:
-    """Options of one panel of the help, so that each has its own columns and none is cut on 80 characters."""
-    return partial(typer.Option, rich_help_panel=name)
-
-
-_tasks, _search, _directions = _panel("Tasks"), _panel("Population"), _panel("Directions")
-_step, _end, _rollouts = _panel("Step"), _panel("When it stops, what is measured"), _panel("Rollouts")
+_tasks, _search, _directions = panel("Tasks"), panel("Population"), panel("Directions")
+_step, _end, _rollouts = panel("Step"), panel("When it stops, what is measured"), panel("Rollouts")
 
 
 def evolve(
@@ -98,8 +92,8 @@ def evolve(
 ) -> None:
     """Tune the app's local model from rewards alone, and compare it with the base on held-out tasks.
 
-    Run the same command again to go on with what was stopped or killed. Each rollout really runs: give --effects for
-    tools that write.
+    Run the same command again to go on with what was stopped or killed.
+    Each rollout really runs: give --effects for tools that write.
     """
     from langgraph_amc.evaluate.evolving import evolve as run
     from langgraph_amc.evolution.racing import Racing

@@ -21,6 +21,7 @@ from langgraph_amc.cli.options import (
     Tasks,
     check_stored,
     check_writable,
+    panel,
     read_effects,
 )
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from langgraph_amc.skills.types import Proposer
 
 EXTRACTIVE = "extractive"
+_tasks, _skills, _search, _gate, _rollouts = (
+    panel(name) for name in ("Tasks", "Skills", "Rounds", "Whether a candidate is taken", "Rollouts")
+)
 
 
 def optimize(
@@ -39,36 +43,36 @@ def optimize(
     tasks: Tasks,
     reward: RewardName,
     skills: Annotated[
-        Path | None, typer.Option(help="Folder of skills to start from, which is only read; none: start from none")
+        Path | None, _skills(help="Folder of skills to start from, which is only read; none: start from none")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the new skills and all else; gone on with")] = Path("optimized"),
     proposer: Annotated[
-        str, typer.Option(help="Who proposes edits: extractive (no model), or LiteLLM's name of a model")
+        str, _skills(help="Who proposes edits: extractive (no model), or LiteLLM's name of a model")
     ] = EXTRACTIVE,
-    split: Annotated[str | None, typer.Option(help="Propose from runs of this split")] = None,
-    validation: Annotated[str | None, typer.Option(help="Compare candidates on this split")] = None,
-    held_out: Annotated[str | None, typer.Option(help="Compare old and new skills on this split, at the end")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks of each split", min=1)] = None,
-    rounds: Annotated[int, typer.Option(help="The most rounds of collecting, proposing and trying", min=1)] = 4,
-    candidates: Annotated[int, typer.Option(help="Proposals that are tried in a round", min=1)] = 4,
-    batch: Annotated[int, typer.Option(help="Training tasks of a round", min=1)] = 16,
-    repeats: Annotated[int, typer.Option(help="Runs of each training task; a contrast needs two", min=1)] = 2,
-    measured: Annotated[int, typer.Option(help="Runs of each validation and held-out task", min=1)] = 2,
-    alpha: Annotated[float, typer.Option(help="Chance that any useless candidate of the run is taken")] = 0.1,
-    patience: Annotated[int, typer.Option(help="Rounds without a better library before it stops; 0: never", min=0)] = 2,
+    split: Annotated[str | None, _tasks(help="Propose from runs of this split")] = None,
+    validation: Annotated[str | None, _tasks(help="Compare candidates on this split")] = None,
+    held_out: Annotated[str | None, _tasks(help="Compare old and new skills on this split, at the end")] = None,
+    limit: Annotated[int | None, _tasks(help="Only the first so many tasks of each split", min=1)] = None,
+    rounds: Annotated[int, _search(help="The most rounds of collecting, proposing and trying", min=1)] = 4,
+    candidates: Annotated[int, _search(help="Proposals that are tried in a round", min=1)] = 4,
+    batch: Annotated[int, _search(help="Training tasks of a round", min=1)] = 16,
+    repeats: Annotated[int, _search(help="Runs of each training task; a contrast needs two", min=1)] = 2,
+    measured: Annotated[int, _gate(help="Runs of each validation and held-out task", min=1)] = 2,
+    alpha: Annotated[float, _gate(help="Chance that any useless candidate of the run is taken")] = 0.1,
+    patience: Annotated[int, _search(help="Rounds without a better library before it stops; 0: never", min=0)] = 2,
     success: Annotated[
-        float | None, typer.Option(help="Return that cannot be bettered; 1 where all are 0 to 1")
+        float | None, _gate(help="Return that cannot be bettered; 1 where all are 0 to 1")
     ] = None,
     evidence: Annotated[
-        str | None, typer.Option(help="Store with more runs of the training tasks, as of amc collect")
+        str | None, _tasks(help="Store with more runs of the training tasks, as of amc collect")
     ] = None,
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="Go on though the app or the reward has changed")
     ] = False,
     effects: EffectsOf = None,
-    rollout_seconds: Annotated[float | None, typer.Option(help="A rollout that takes longer is missing")] = None,
+    rollout_seconds: Annotated[float | None, _rollouts(help="A rollout that takes longer is missing")] = None,
     seed: Seed = 0,
-    concurrency: Annotated[int, typer.Option(help="Rollouts that run at a time", min=1)] = 16,
+    concurrency: Annotated[int, _rollouts(help="Rollouts that run at a time", min=1)] = 16,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
     max_calls: MaxCalls = None,
@@ -79,8 +83,9 @@ def optimize(
 ) -> None:
     """Find better skills for an app, and compare them with the old ones on held-out tasks.
 
-    Run the same command again to go on with what was stopped or killed; nothing is paid twice. Each rollout really
-    runs: give --effects for tools that write.
+    Run the same command again to go on with what was stopped or killed;
+    nothing is paid twice. Each rollout really runs: give --effects for
+    tools that write.
     """
     from langgraph_amc.evaluate.optimizing import optimize as run
     from langgraph_amc.policy.budget import Budget

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +40,11 @@ NewStore = Annotated[str, typer.Option(help="SQLite file or SQLAlchemy URL")]
 Base = Annotated[str, typer.Option(help="Hugging Face path of the transformer to start from")]
 LossName = Annotated[str, typer.Option(help="bce, mse, hl_gauss or two_hot")]
 Epochs = Annotated[int, typer.Option(min=1)]
+
+
+def panel(name: str) -> Callable[..., Any]:
+    """Options of one panel of the help, so that each has its own columns and none is cut on 80 characters."""
+    return partial(typer.Option, rich_help_panel=name)
 
 
 def read_effects(given: list[str] | None) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evolution.checks import finite, whole
 from langgraph_amc.evolution.history import History, Record
 from langgraph_amc.evolution.loop import Course
+from langgraph_amc.skills.asking import asked
 from langgraph_amc.skills.edits import apply
 from langgraph_amc.skills.gate import Verdict, compare, fewest_tasks
 from langgraph_amc.skills.types import Evidence, Proposer, SkillError
@@ -78,7 +79,7 @@ async def proposed(proposer: Proposer, skills: Skills, evidence: Evidence, most:
         return ()
     known = {r.proposal.key for r in skills.rejected} | {skills.champion.digest}
     found: list[Challenger] = []
-    for proposal in await proposer.propose(skills.champion, evidence, skills.rejected, most):
+    for proposal in await asked(proposer, skills.champion, evidence, skills.rejected, most):
         try:
             library = apply(skills.champion, proposal.edits)
         except SkillError:

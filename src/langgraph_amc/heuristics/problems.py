@@ -7,6 +7,7 @@ it has checked; so a function cannot claim a score, only earn it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -152,11 +153,15 @@ class Tour:
 
 def _best(function: Priorities, rows: Sequence[Sequence[Any]]) -> int:
     """The row with the highest priority, the first of equals."""
-    found = function.map(rows)
-    for value in found:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise HeuristicFailure("invalid", f"{value!r:.60} is no priority: return a finite number")
-    return max(range(len(found)), key=lambda i: float(found[i]))
+    found = [_priority(value) for value in function.map(rows)]
+    return max(range(len(found)), key=found.__getitem__)
+
+
+def _priority(value: Any) -> float:
+    with contextlib.suppress(OverflowError):  # of a whole number that no float holds
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    raise HeuristicFailure("invalid", f"{value!r:.60} is no priority: return a finite number")
 
 
 PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (BinPacking(), Tour())}

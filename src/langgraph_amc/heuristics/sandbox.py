@@ -71,7 +71,7 @@ class SandboxedFunction:
     limits: Limits
     left: float = field(init=False)
     _buffer: bytearray = field(default_factory=bytearray)
-    _tried: str = ""
+    _tried: str | None = None
 
     def __post_init__(self) -> None:
         self.left = self.limits.seconds
@@ -93,7 +93,8 @@ class SandboxedFunction:
         self.left = _STARTED
         self._receive()
         self.left = self.limits.seconds
-        self._receive()
+        if self._receive() is not True:
+            self._fail("invalid", "it wrote something before it was asked")
 
     def _send(self, data: bytes) -> None:
         pipe = self.process.stdin
@@ -112,7 +113,7 @@ class SandboxedFunction:
         """The next answer; what it tried on the way is remembered."""
         while True:
             said = self._parsed(self._next_line())
-            if isinstance(said, dict) and "tried" in said:
+            if isinstance(said, dict) and "tried" in said and self._tried is None:  # more would cost time of ours
                 self._tried = str(said["tried"])[:300]
             elif isinstance(said, dict) and "failure" in said:
                 kind = "memory" if said["failure"] == "memory" else "error"

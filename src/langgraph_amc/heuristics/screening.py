@@ -37,7 +37,7 @@ def screen(source: str, name: str, arguments: Sequence[str], modules: Collection
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise HeuristicFailure("refused", f"no Python: {error}") from error
+        raise HeuristicFailure("refused", f"no Python: {str(error) or 'nested too deeply'}") from error
     defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if name not in defined:
         raise HeuristicFailure("refused", f"it does not define {name}({', '.join(arguments)})")
@@ -47,7 +47,10 @@ def screen(source: str, name: str, arguments: Sequence[str], modules: Collection
         raise HeuristicFailure("refused", f"{name} must take exactly ({', '.join(arguments)})")
     for why in _faults(tree, set(modules)):
         raise HeuristicFailure("refused", why)
-    return ast.unparse(tree) + "\n"
+    try:
+        return ast.unparse(tree) + "\n"
+    except RecursionError as error:  # what can be parsed can be too deep for this
+        raise HeuristicFailure("refused", "nested too deeply") from error
 
 
 def _faults(tree: ast.Module, modules: set[str]) -> Iterator[str]:

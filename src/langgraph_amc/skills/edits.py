@@ -7,7 +7,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from langgraph_amc.skills.library import SkillLibrary
-from langgraph_amc.skills.sections import Section, before_another, join, same_title, split, titled, with_text
+from langgraph_amc.skills.sections import (
+    Section,
+    before_another,
+    join,
+    leaves_code_open,
+    same_title,
+    split,
+    titled,
+    with_text,
+)
 from langgraph_amc.skills.types import Edit, Skill, SkillError
 
 SIMILAR = 0.8
@@ -42,6 +51,15 @@ def fitted(library: SkillLibrary, edit: Edit) -> Edit:
     return edit
 
 
+def fits(library: SkillLibrary, edit: Edit) -> bool:
+    """Whether the edit, or its like of `fitted`, can be made."""
+    try:
+        fitted(library, edit)
+    except SkillError:
+        return False
+    return True
+
+
 def describe(edit: Edit) -> str:
     """An edit in a few words."""
     where = f" {edit.section!r} of" if "section" in edit.op else ""
@@ -64,6 +82,7 @@ def _apply(library: SkillLibrary, edit: Edit) -> SkillLibrary:
     if edit.op == "create skill":
         if edit.skill in library:
             raise SkillError(f"there is already a skill {edit.skill!r}: add a section to it")
+        _check_code(edit)
         sections = _added([], edit) if edit.section.strip() else list(split(edit.text.strip("\n")))
         return library.put(Skill(edit.skill, edit.description, join(sections)))
     if edit.op == "delete skill":
@@ -101,7 +120,14 @@ def _text(edit: Edit) -> str:
         raise SkillError(f"the edit has no text ({describe(edit)}): delete the section instead")
     if any(section.level for section in split(text)):
         raise SkillError(f"the text of a section holds no headings ({describe(edit)}): add a section for each")
+    _check_code(edit)
     return text
+
+
+def _check_code(edit: Edit) -> None:
+    """What follows an open code block would be code: other sections, and other skills in the prompt."""
+    if leaves_code_open(edit.text):
+        raise SkillError(f"the text opens a code block and does not close it ({describe(edit)})")
 
 
 def _shingles(text: str) -> set[tuple[str, ...]]:

@@ -21,7 +21,11 @@ from langgraph_amc.skills.validation import SKILL_FILE
 
 BEGIN, END = "<skills>", "</skills>"
 """Around what a library puts into a prompt."""
+LARGEST = 4 << 20
+"""Bytes of a skill's file."""
 _FENCE = "---"
+_UNREADABLE = (yaml.YAMLError, RecursionError, TypeError, LookupError, AttributeError, ArithmeticError, ValueError)
+"""What PyYAML raises for text it cannot read, ``2024-13-45`` and ``!!bool x`` among it."""
 _FULL = "Skills: instructions that hold for all of your work. Follow those that fit the situation."
 _INDEX = (
     "Skills you can read: when the situation fits a description, read that skill with the tool {tool} before you act, "
@@ -119,7 +123,7 @@ class SkillLibrary:
         try:
             root.mkdir(parents=True, exist_ok=True)
             for place in skill_folders(root):
-                if place.name not in self.names:
+                if place.name not in self.names and (place / SKILL_FILE).is_file():
                     shutil.rmtree(place)
             for skill in self.skills:
                 _write_skill(skill, root / skill.name)
@@ -129,19 +133,36 @@ class SkillLibrary:
 
 
 def skill_folders(root: Path) -> list[Path]:
-    """The folders in ``root`` that hold a skill, by name. Raises SkillError where ``root`` is no folder."""
+    """The folders in ``root`` that hold a skill, or something in its place, by name.
+
+    Raises SkillError where ``root`` is no folder.
+    """
     if not root.exists():
         return []
     if not root.is_dir():
         raise SkillError(f"{root} is a file: give the folder that holds the skills' folders")
     if (root / SKILL_FILE).is_file():
         raise SkillError(f"{root} is one skill: give the folder around it, {root.parent}")
-    return sorted(place for place in root.iterdir() if (place / SKILL_FILE).is_file())
+    return sorted(place for place in root.iterdir() if place.is_dir() and _own_file(place) is not None)
+
+
+def _own_file(folder: Path) -> Path | None:
+    """What is called like a skill's file there, in whatever case, be it a file or not."""
+    called = [place for place in folder.iterdir() if place.name.casefold() == SKILL_FILE.casefold()]
+    return max(called, key=lambda place: place.name == SKILL_FILE, default=None)
 
 
 def read_skill(folder: Path) -> Skill:
     """Read one skill's folder. Raises SkillError with the file and what is wrong."""
     path = folder / SKILL_FILE
+    found = _own_file(folder)
+    if found is not None and found.name != SKILL_FILE:
+        raise SkillError(f"{found} is not called {SKILL_FILE}: rename it")
+    _check_links(folder)
+    if not path.is_file():
+        raise SkillError(f"{path} is no file: write the skill's front matter and Markdown there")
+    if (size := path.stat().st_size) > LARGEST:
+        raise SkillError(f"{path} has {size:,} bytes, {LARGEST:,} are allowed: put data into files beside it")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -157,16 +178,33 @@ def read_skill(folder: Path) -> Skill:
     return replace(skill, files=files)
 
 
+def _check_links(folder: Path) -> None:
+    """Refuse links by which a skill could show an agent, and copy, what lies elsewhere; all is read from here only."""
+    here = folder.resolve()
+    for place in sorted(folder.rglob("*")):
+        if not place.is_symlink():
+            continue
+        try:
+            inside = place.resolve(strict=True).is_relative_to(here) and not place.is_dir()
+        except (OSError, RuntimeError):  # it leads nowhere, or in a circle
+            inside = False
+        if not inside:
+            raise SkillError(f"{place} is a link that leads to no file of the skill: put the file itself there")
+
+
 def parse(text: str, source: object = SKILL_FILE) -> Skill:
     """A skill from the text of its file, without further files. Raises SkillError that names ``source``."""
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     end = next((i for i, line in enumerate(lines) if i and line.rstrip() == _FENCE), None)
     if lines[0].rstrip() != _FENCE or end is None:
         raise SkillError(f"{source}: it has no front matter: begin it with a line ---, name, description, a line ---")
+    head = "\n".join(lines[1:end])
     try:
-        fields = yaml.safe_load("\n".join(lines[1:end]))
-    except yaml.YAMLError as error:
-        raise SkillError(f"{source}: its front matter is no YAML ({' '.join(str(error).split())})") from error
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(head)):  # a few lines of them are gigabytes
+            raise SkillError(f"{source}: its front matter has an alias (*name): write out what it stands for")
+        fields = yaml.safe_load(head)
+    except _UNREADABLE as error:
+        raise SkillError(f"{source}: its front matter is no YAML ({' '.join(str(error).split())[:500]})") from error
     if not isinstance(fields, dict):
         raise SkillError(f"{source}: its front matter is a mapping with name and description")
     name, description = fields.pop("name", None), fields.pop("description", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
@@ -31,15 +31,8 @@ class Section:
 def split(body: str) -> tuple[Section, ...]:
     """The sections of a body; headings inside fenced code are code."""
     found: list[tuple[int, str, list[str]]] = [(0, "", [])]
-    fence = ""
-    for line in body.split("\n"):
-        opened = _FENCE.match(line)
-        if fence:
-            closes = opened is not None and opened[1].startswith(fence) and not line.strip(" `~")
-            fence = "" if closes else fence
-        elif opened is not None:
-            fence = opened[1]
-        heading = None if fence or opened else _HEADING.fullmatch(line)
+    for line, code, _ in _lines(body):
+        heading = None if code else _HEADING.fullmatch(line)
         if heading is not None and heading[2]:
             found.append((len(heading[1]), heading[2], [line]))
         else:
@@ -49,6 +42,25 @@ def split(body: str) -> tuple[Section, ...]:
         for level, title, lines in found
     ]
     return tuple(section for section in sections if section.level or section.text)
+
+
+def leaves_code_open(text: str) -> bool:
+    """Whether a code block begins in the text that does not end in it."""
+    return bool(text) and [after for _, _, after in _lines(text)][-1]
+
+
+def _lines(text: str) -> Iterator[tuple[str, bool, bool]]:
+    """Each line, whether it belongs to a fenced code block, fences too, and whether one is open after it."""
+    fence = ""
+    for line in text.split("\n"):
+        opened = _FENCE.match(line)
+        before = fence
+        if fence:
+            closes = opened is not None and opened[1].startswith(fence) and not line.strip(" `~")
+            fence = "" if closes else fence
+        elif opened is not None:
+            fence = opened[1]
+        yield line, bool(before or opened), bool(fence)
 
 
 def join(sections: Iterable[Section]) -> str:

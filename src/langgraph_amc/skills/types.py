@@ -92,6 +92,9 @@ class Edit:
     def __post_init__(self) -> None:
         if self.op not in OPS:
             raise SkillError(f"an edit is one of {', '.join(OPS)}, got {self.op!r}")
+        for name in ("skill", "section", "text", "description", "reason"):
+            if not isinstance(value := getattr(self, name), str):
+                raise SkillError(f"the {name} of an edit is text, got {value!r:.60}")
 
     @property
     def key(self) -> str:
@@ -120,6 +123,10 @@ class Proposal:
 
     edits: tuple[Edit, ...]
     proposer: str
+
+    def __post_init__(self) -> None:
+        if wrong := [edit for edit in self.edits if not isinstance(edit, Edit)]:
+            raise SkillError(f"a proposal is made of edits, got {wrong[0]!r:.60}")
 
     @property
     def key(self) -> str:

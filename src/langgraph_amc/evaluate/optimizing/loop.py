@@ -19,6 +19,7 @@ from langgraph_amc.evaluate.optimizing.spending import Plan, plan, short_of_mone
 from langgraph_amc.evaluate.optimizing.study import Study
 from langgraph_amc.evaluate.optimizing.trying import Search, attempt, by_task, joined, unlike
 from langgraph_amc.skills.archive import Entry
+from langgraph_amc.skills.asking import asked
 from langgraph_amc.skills.edits import apply
 from langgraph_amc.skills.evidence import gather
 from langgraph_amc.skills.gate import fewest_tasks
@@ -133,7 +134,7 @@ def _enough(study: Study, search: Search, idle: int, number: int) -> str:
     if reason := ceiling(study, search.rewards):
         return reason
     if number >= study.rounds:
-        return f"all {study.rounds} rounds are done"
+        return "all rounds are done" if study.rounds > 1 else "its one round is done"
     if study.patience is not None and idle >= study.patience:
         return f"{idle} rounds in a row brought no better library"
     return ""
@@ -174,7 +175,7 @@ class _Course:
     async def _proposed(self, number: int, evidence: Evidence) -> tuple[Proposal, ...]:
         study, search = self.study, self.search
         with asking_as(study.seed, "propose", number), span(names.SKILL_PROPOSAL):
-            found = await self.proposer.propose(search.champion, evidence, search.rejected, study.candidates)
+            found = await asked(self.proposer, search.champion, evidence, search.rejected, study.candidates)
         return unlike(found, search.rejected)[: study.candidates]
 
     async def _tried(self, number: int, place: int, proposal: Proposal) -> Tried:

@@ -18,6 +18,7 @@ from langgraph_amc.skills.edits import describe
 from langgraph_amc.skills.library import SkillLibrary
 
 Floats = NDArray[np.float64]
+_OUTCOMES = ("accepted", "rejected", "refused", "stale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,9 @@ class Optimization:
     def to_text(self) -> str:
         """Lines for a terminal."""
         counts = Counter(trial.outcome for trial in self.trials)
-        told = ", ".join(f"{counts[name]} {name}" for name in ("accepted", "rejected", "refused", "stale"))
-        lines = [f"{self.rounds} rounds, {len(self.trials)} proposals ({told}); {self.stopped}"]
+        told = ", ".join(f"{counts[name]} {name}" for name in _OUTCOMES if counts[name])
+        proposed = f"{_many(len(self.trials), 'proposal')}{f' ({told})' if told else ''}"
+        lines = [f"{_many(self.rounds, 'round')}, {proposed}; {self.stopped}"]
         for trial in self.accepted:
             edits = ", ".join(describe(edit) for edit in trial.proposal.edits)
             lines.append(f"  + {edits}: {trial.reason}")
@@ -116,7 +118,7 @@ class Optimization:
             if h.looks > 1:
                 lines.append(f"  the held-out tasks were looked at for {h.looks} libraries: they are no longer fresh")
         lines.append(
-            f"{self.rollouts:,} rollouts ({self.failed:,} failed, {self.unjudged:,} without a reward, {self.found:,} "
+            f"{_many(self.rollouts, 'rollout')} ({self.failed:,} failed, {self.unjudged:,} without a reward, {self.found:,} "
             f"found from before), {self.tokens:,} tokens, {self.seconds:,.0f} seconds"
         )
         lines.append(f"the new skills are in {self.skills}" if self.changed else "the skills stay as they are")
@@ -129,15 +131,21 @@ def held_out_report(old: Floats, new: Floats, looks: int) -> HeldOut:
     return HeldOut(tasks, repeats, estimate(old), estimate(new), paired(new, old), looks)
 
 
-def changes(base: SkillLibrary, now: SkillLibrary, trials: Sequence[Trial], held_out: HeldOut | None) -> str:
-    """The Markdown that a reviewer reads: what was taken with its evidence, the diff, what was not taken and why."""
+def changes(
+    base: SkillLibrary, now: SkillLibrary, trials: Sequence[Trial], held_out: HeldOut | None, ended: str = ""
+) -> str:
+    """The Markdown that a reviewer reads: what was taken with its evidence, the diff, what was not taken and why.
+
+    ``ended``: why the search did, told where nothing was taken.
+    """
     taken = [trial for trial in trials if trial.outcome == "accepted"]
     text = markdown(base, now, [edit for trial in taken for edit in trial.proposal.edits])
     parts = [text, "## Why these were taken", ""]
-    parts += [f"- {_edits(trial)}: {trial.reason}" for trial in taken] or ["Nothing was taken."]
+    nothing = f"Nothing was taken: {ended}." if ended else "Nothing was taken."
+    parts += [f"- {_edits(trial)}: {trial.reason}" for trial in taken] or [nothing]
     if held_out is not None:
         parts += ["", "## Held-out tasks", "", _table(held_out)]
-    if others := [trial for trial in trials if trial.outcome in ("rejected", "refused")]:
+    if others := [trial for trial in trials if trial.outcome != "accepted"]:
         parts += ["", "## Not taken", ""]
         for trial in others:
             parts += [f"- {_edits(trial)}: {trial.outcome}, {trial.reason}"]
@@ -145,6 +153,10 @@ def changes(base: SkillLibrary, now: SkillLibrary, trials: Sequence[Trial], held
                 f"  {line}" for edit in trial.proposal.edits for line in (_quoted(edit.text), *evidence_lines(edit))
             ]
     return "\n".join([*parts, ""])
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _edits(trial: Trial) -> str:

@@ -213,7 +213,7 @@ class _Run:
             raise OutOfBudgetError(
                 f"{error}; the best library so far is in {self.folder / SKILLS}: run the same again to go on"
             ) from error
-        self._write(stopped.champion, held_out)
+        self._write(stopped.champion, held_out, stopped.reason)
         return self._report(stopped, held_out, answers())
 
     async def _compared(self, champion: SkillLibrary) -> HeldOut | None:
@@ -227,9 +227,9 @@ class _Run:
         new = await self.rollouts.rewards(HELD_OUT, champion, tasks, repeats, "the new skills, held-out tasks")
         return held_out_report(old, new, self.history.looks)
 
-    def _write(self, library: SkillLibrary, held_out: HeldOut | None) -> None:
+    def _write(self, library: SkillLibrary, held_out: HeldOut | None, ended: str = "") -> None:
         library.write(self.folder / SKILLS)
-        write_whole(self.folder / CHANGES, changes(self.base, library, self.watcher.trials, held_out))
+        write_whole(self.folder / CHANGES, changes(self.base, library, self.watcher.trials, held_out, ended))
 
     def _report(self, stopped: Stopped, held_out: HeldOut | None, answers: int) -> Optimization:
         tally = self.rollouts.tally

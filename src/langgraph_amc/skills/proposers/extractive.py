@@ -16,6 +16,7 @@ from itertools import combinations
 from typing import Literal
 
 from langgraph_amc.checks import check_whole
+from langgraph_amc.skills.edits import fits
 from langgraph_amc.skills.library import SkillLibrary
 from langgraph_amc.skills.merging import fresh, net
 from langgraph_amc.skills.turns import Turn, turns
@@ -66,7 +67,7 @@ class ExtractiveProposer:
         """The rules with the highest net support that have not been tried."""
         marks = sorted(_tallies(evidence).items(), key=lambda item: _ORDER[item[0][0]])
         rules = [rule for mark, tally in marks for rule in self._rules(mark, tally, library)]
-        rules = sorted(fresh(rules, rejected), key=net, reverse=True)
+        rules = sorted(fresh([rule for rule in rules if fits(library, rule)], rejected), key=net, reverse=True)
         # of rules that rest on the same tasks, one each first: their evidence cannot tell them apart
         first: dict[object, Edit] = {}
         for rule in rules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -83,8 +84,8 @@ def question(library: SkillLibrary, shown: Shown, rejected: Sequence[Rejected], 
     ]
     form = _FORM.format(ops=", ".join(f'"{op}"' for op in OPS), limit=limit)
     parts = [
-        f"<current-skills>\n{skills}\n</current-skills>",
-        f"<runs>\n{shown.text}\n</runs>",
+        _between("current-skills", skills),
+        _between("runs", shown.text),
         *(["Rejected before:\n" + "\n".join(tried)] if tried else []),
         form,
     ]
@@ -98,6 +99,12 @@ def grouping(edits: Sequence[Edit]) -> tuple[str, str]:
         for i, edit in enumerate(edits)
     )
     return _GROUPS, listed
+
+
+def _between(name: str, text: str) -> str:
+    """The text in tags that it cannot close, as they are made from all of it."""
+    tag = f"{name}-{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+    return f"<{tag}>\n{text}\n</{tag}>"
 
 
 def _rest(run: Trajectory, after: int, most: int) -> str:
