@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-import typer.main
 from typer.testing import CliRunner
 
 import langgraph_amc as amc
@@ -173,16 +172,6 @@ def test_another_reward_is_refused_until_it_is_accepted(
     assert error is None, error
     assert "3 generations" in printed
     assert "amc: warning: judged holds a run of another reward" in printed
-
-
-def test_the_help_is_not_cut_on_eighty_columns() -> None:
-    printed = CliRunner().invoke(app, ["evolve", "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).output
-    assert max(map(len, printed.splitlines())) <= 80
-    assert "…" not in printed
-    command = typer.main.get_command(app).commands["evolve"]  # type: ignore[attr-defined]
-    for option in command.params:
-        for name in (*option.opts, *option.secondary_opts):
-            assert not name.startswith("--") or name in printed
 
 
 @pytest.mark.parametrize(

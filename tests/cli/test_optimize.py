@@ -40,7 +40,7 @@ def run(*words: str) -> Result:
 def test_new_skills_from_none_by_a_model_that_proposes(folder: Path) -> None:
     result = run(*SPLITS, "--proposer", "openai/author")
     assert result.exit_code == 0, result.output
-    for part in ("at most 3 candidates", "1 rounds", "24 per candidate", "tried", "rollouts"):
+    for part in ("at most 3 candidates", "1 round, ", "24 per candidate", "tried", "rollouts"):
         assert part in result.output
     found = json.loads((folder / "optimized" / "result.json").read_text())
     assert {t["proposal"]["proposer"] for t in found["trials"]} <= {"llm", "joint"}

@@ -10,6 +10,7 @@ import pytest
 import typer.main
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from langgraph_amc.checks import without_password
 from langgraph_amc.cli.app import app
@@ -43,6 +44,27 @@ def test_shared_options_are_one_option() -> None:
                     told[word].add(option.help)
     assert set(told) == SHARED
     assert {word: helps for word, helps in told.items() if len(helps) > 1} == {}
+
+
+@pytest.mark.parametrize("command", ["evolve", "optimize", "coevolve", "design"])
+def test_the_help_is_not_cut_on_eighty_columns(command: str) -> None:
+    printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).output
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "…" not in printed.replace("amc-local/…", "")
+    for option in typer.main.get_command(app).commands[command].params:  # type: ignore[attr-defined]
+        for name in (*option.opts, *option.secondary_opts):
+            assert not name.startswith("--") or name in printed
+
+
+@pytest.mark.parametrize("command", ["evolve", "optimize", "coevolve", "design"])
+def test_long_commands_have_their_options_in_panels_and_no_lines_that_end_early(command: str) -> None:
+    printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "110", "NO_COLOR": "1"}).output
+    titles = re.findall(r"^╭─ (.*?) ─", printed, flags=re.M)
+    assert titles[:2] == ["Arguments", "Options"]
+    assert len(titles) > 3
+    told = printed.partition("╭")[0]
+    assert "[]" not in told  # what the markup swallows
+    assert not re.search(r"\n +\w+ *\n(?= +\w)", told)  # one word alone, as of lines that were wrapped twice
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -95,3 +96,48 @@ def test_run_prints_the_answer_and_takes_input_in_every_way(folder: Path) -> Non
     assert plain.stdout.strip() == "ok"
     assert plain.stderr == ""
     assert amc(folder, "run", *WALK, "--input", "@input.json", "--seed", "3", "-q").stdout == plain.stdout
+
+
+BROKEN = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+
+def say(state):
+    if "break" in state["messages"][0].content:
+        raise RuntimeError("the provider is down")
+    return {"messages": [AIMessage("odd \\ud800 answer")]}
+
+
+g = StateGraph(MessagesState)
+g.add_node("say", say)
+g.add_edge(START, "say")
+g.add_edge("say", END)
+graph = g.compile()
+"""
+
+
+def test_a_run_that_failed_has_the_report_that_was_asked_for(folder: Path) -> None:
+    (folder / "broken.py").write_text(BROKEN)
+    said = amc(folder, "run", "broken.py:graph", "break", "-n", "3", "--report", "failed.json", code=1).stderr
+    assert "stands for all: every one failed" in said
+    assert "what failed, and where: failed.json" in said
+    assert "the provider is down" in said.splitlines()[-1]
+    told = json.loads((folder / "failed.json").read_text())
+    assert told["title"] == "Particle p0 stands for all, because every one failed"
+
+
+def test_a_report_that_cannot_be_written_is_said_before_anything_is_spent(folder: Path) -> None:
+    (folder / "taken.html").mkdir()
+    for place in ("taken.html", "input.json/x.html"):
+        (folder / "input.json").write_text("{}")
+        said = amc(folder, "run", "agent.py:graph", "walk", "-n", "2", "--report", place, code=2).stderr
+        assert f"{place} cannot be written" in said
+        assert len(said.splitlines()) == 1, "nothing was run"
+
+
+def test_an_answer_that_was_paid_for_is_printed_whatever_is_in_it(folder: Path) -> None:
+    (folder / "broken.py").write_text(BROKEN)
+    words = ("run", "broken.py:graph", "say", "-n", "1", "-q", "--report", "odd.html")
+    assert amc(folder, *words).stdout == "odd \\ud800 answer\n"
+    assert re.search("odd .+ answer", (folder / "odd.html").read_text(encoding="utf-8"))

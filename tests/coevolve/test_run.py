@@ -124,6 +124,15 @@ def test_cancelled_at_twenty_points_nothing_is_paid_twice(tmp_path: Path) -> Non
     assert found.sharing.train == whole.sharing.train == 3 * 4 * 6
 
 
+def test_settings_that_cannot_work_leave_nothing_that_better_ones_would_have_to_fit(tmp_path: Path) -> None:
+    with OpenAIServer() as server:
+        given = {**WEIGHTLESS, "trials": Trials(generations=1, alpha=1e-9)}
+        with pytest.raises(ConfigurationError, match="no challenger can reach"):
+            coevolve(agent(server), tasks().split("train"), right, Pool(), out=tmp_path / "out", **given)
+        assert not (tmp_path / "out").exists()
+        assert not server.requests
+
+
 def test_the_budget_ends_it_and_it_goes_on(tmp_path: Path) -> None:
     every = tasks()
     given = {**WEIGHTLESS, "generations": 3}

@@ -79,6 +79,10 @@ def test_scores_are_earned_and_known_ones_come_out() -> None:
         ("return 1 / 0", "error"),
         ("return 'much'", "invalid"),
         ("return float('nan')", "invalid"),
+        ("return 10 ** 400", "invalid"),  # no float holds it
+        ("return item" + ".real" * 900, "refused"),  # deeper than Python can write it down again
+        ("return 1.0" + " if 1 else 1" * 1500, "refused"),
+        ("return " + "-" * 15_000 + "1", "refused"),
         ("while True: pass", "time"),
         ("return [0] * 10 ** 12", "memory"),
         ("return open('x')", "refused"),

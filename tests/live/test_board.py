@@ -13,7 +13,16 @@ from rich.console import Console
 import langgraph_amc as amc
 from langgraph_amc.live.board import Board
 from langgraph_amc.live.view import bar, clock, many_runs, one_run, sparkline
-from langgraph_amc.runtime.watching import RunEvent
+from langgraph_amc.runtime.watching import (
+    ParticleChosen,
+    ParticleEnded,
+    ParticleStarted,
+    ParticleStepped,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+)
+from langgraph_amc.trajectories.types import Usage
 from tests.report import world
 
 
@@ -93,9 +102,59 @@ def test_runs_side_by_side() -> None:
     assert "2/2" in pictures[-1]
     assert any(len(p.splitlines()) == 4 for p in pictures), "two runs were under way at once"
     head = ["task", "step", "live", "ESS", "best", "tokens", "last"]
-    assert all(p.splitlines()[1].split() == head for p in pictures), "however long the last column is"
+    tables = [p.splitlines() for p in pictures if len(p.splitlines()) > 1]
+    assert all(lines[1].split() == head for lines in tables), "however long the last column is"
+    assert len(pictures[-1].splitlines()) == 1, "no empty table is left behind"
     board.forget_ended()
     assert not board.runs
+
+
+@pytest.mark.parametrize("width", [16, 20, 40, 55])
+def test_a_narrow_terminal_has_what_matters_most(watched: tuple[Board, amc.AMCResult, list[str]], width: int) -> None:
+    board, result, _ = watched
+    (run,) = board.runs.values()
+    lines = drawn(one_run(run, width, 30), width).splitlines()
+    row = next(line for line in lines if f"★ {result.winner.name} " in line)
+    _, name, step, value = row.split()
+    report = result.winner
+    assert (name, int(step), float(value)) == (report.name, run.rows[name].step, pytest.approx(report.value, abs=0.01))
+    assert lines[2].startswith("parti"), "a line above it is cut and not wrapped"
+    assert len(drawn(many_runs("comparing", board, 1, 2, width, 20), width).splitlines()) == 1
+
+
+def test_texts_of_agents_stay_in_their_line_and_do_not_steer_the_terminal() -> None:
+    said: list[str] = []
+    board = Board(lambda run, text: said.append(text))
+    about: dict[str, Any] = {"run_id": "r", "seconds": 0.0}
+    hostile = "a\x1b[2J\nb\u2028c\u202ed\r\x07\ud800e"
+    names: dict[str, Any] = {"thread_id": "t", "objective": "optimise", "schedule": "", "resampler": ""}
+    facts: dict[str, Any] = {"seed": 1, "particles": 1, "value": None, "reward": None, "restored": False}
+    board.hear(RunStarted(app=hostile, task=hostile, **names, **facts, **about))
+    board.hear(ParticleStarted(particle="p0", parent=None, boundary=0, **about))
+    step: dict[str, Any] = {"step": 1, "nodes": (), "reward": 0.0, "usage": Usage()}
+    board.hear(ParticleStepped(particle="p0", boundary=1, action=hostile, **step, **about))
+    (run,) = board.runs.values()
+    pictures = [one_run(run, 80, 20), many_runs("x", board, 0, 1, 80, 20)]
+    end: dict[str, Any] = {"reward": None, "value": None, "log_weight": 0.0, "usage": Usage()}
+    board.hear(ParticleEnded(particle="p0", boundary=1, status="failed", error=hostile, **end, **about))
+    board.hear(ParticleChosen(particle="p0", effects=(), **about))
+    assert said == ["p0 failed after step 1: a [2J b c d e", "p0 stands for all: every one failed"]
+    for picture in (*pictures, one_run(run, 80, 20)):
+        text = drawn(picture)
+        assert all(c.isprintable() for c in text.replace("\n", ""))
+        assert "a [2J b c d e" in text
+
+
+@pytest.mark.parametrize(("broken_off", "told"), [(True, "the run was broken off"), (False, "the run broke: Oh: no")])
+def test_a_run_that_is_interrupted_is_no_error(broken_off: bool, told: str) -> None:
+    said: list[str] = []
+    board = Board(lambda run, text: said.append(text))
+    about: dict[str, Any] = {"run_id": "r", "seconds": 0.0}
+    names: dict[str, Any] = {"app": "a", "thread_id": "t", "task": None, "objective": "optimise", "schedule": ""}
+    facts: dict[str, Any] = {"seed": 1, "particles": 1, "value": None, "reward": None, "restored": False}
+    board.hear(RunStarted(resampler="", **names, **facts, **about))
+    board.hear(RunEnded(result=None, error="Oh: no", broken_off=broken_off, **about))
+    assert said == [told]
 
 
 def test_parts() -> None:

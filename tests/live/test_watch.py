@@ -47,6 +47,18 @@ def test_in_a_terminal_it_leaves_the_last_picture_behind_and_can_be_used_again()
         assert "\x1b[?25h" in file.getvalue()[-40:], "the cursor is shown again"
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_where_the_encoding_has_no_blocks_ascii_is_drawn(terminal: bool) -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii", errors="strict")
+    console = Console(file=file, width=80, height=40, force_terminal=terminal, color_system=None)
+    result = world.run(callbacks=[amc.LiveView(console=console)]).amc
+    file.flush()
+    said = raw.getvalue().decode("ascii")
+    assert (f"* {result.winner.name}" in said) == terminal
+    assert re.search(r"step \d: resampled, \d of \d go on . copied p\d x\d", said)
+
+
 def test_nothing_is_printed_by_default(capfd: pytest.CaptureFixture[str]) -> None:
     world.run()
     assert capfd.readouterr() == ("", "")

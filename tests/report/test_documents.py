@@ -214,13 +214,24 @@ def test_no_gain_is_called_none(tmp_path: Path, difference: Estimate, title: str
     [
         ("{", "no JSON that can be read"),
         ("[1]", "no result that has a report"),
+        ("[" * 100_000, "no JSON that can be read"),
         ('{"comparisons": [{}]}', "written by another version, or changed"),
+        ('{"comparisons": 3}', "written by another version, or changed"),
+        ('{"comparisons": [{"arms": [], "difference_selected": 1}]}', "written by another version, or changed"),
+        ('{"quality": {"auc": 1}, "measured_on": []}', "written by another version, or changed"),
     ],
 )
 def test_what_has_no_report_says_so(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "result.json").write_text(content)
     with pytest.raises(ConfigurationError, match=message):
         of_folder(tmp_path)
+
+
+def test_numbers_that_are_none_are_unknown(tmp_path: Path) -> None:
+    found = json.dumps(evolution().to_json())
+    (tmp_path / "result.json").write_text(found.replace('"signal_to_noise": ', '"signal_to_noise": 1e999, "was": ', 1))
+    assert "1e999" in (tmp_path / "result.json").read_text()
+    amc.write_report(of_folder(tmp_path), tmp_path / "report.json")
 
 
 def test_an_empty_folder_says_what_it_should_hold(tmp_path: Path) -> None:

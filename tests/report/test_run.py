@@ -18,6 +18,8 @@ from langgraph_amc.report.record import of_journal, of_result
 from langgraph_amc.report.run import run_report
 from langgraph_amc.report.sections import Bars, Curves, Genealogy, Report, Stack, Table
 from langgraph_amc.runtime.journal import Journal
+from langgraph_amc.runtime.result import ParticleReport
+from langgraph_amc.trajectories.types import Status
 from tests.report import world
 from tests.report.conftest import Told
 
@@ -200,6 +202,10 @@ def test_a_run_that_was_left_has_a_report_too(tmp_path: Path) -> None:
     assert {s.fate for s in tree.states} >= {"running"}
     assert not any(s.selected for s in tree.states)
     assert len(tree.weighings) >= 1
+    facts = {fact.label: fact.text for fact in report.answer}
+    assert f"amc resume {left.id[:12]}" in facts["How it can go on"] or left.status == "running"
+    assert "so far." in facts["What it cost"], "how long it ran is not known"
+    assert "seconds" not in facts["What it cost"]
 
 
 def test_the_rule_that_chose_is_named() -> None:
@@ -207,6 +213,88 @@ def test_the_rule_that_chose_is_named() -> None:
     why = next(fact.text for fact in text if fact.label == "Why this one")
     assert "vote" in why
     assert "most weight behind it" in why
+
+
+def test_a_check_at_which_nobody_was_stopped_is_not_told_as_one(told: Told) -> None:
+    first = next(c for c in told.result.checks if c.resampled)
+    calm = replace(first, boundary=first.boundary - 1, ancestors=tuple(range(len(first.particles))))
+    record = of_result(replace(told.result, checks=(calm, *told.result.checks)))
+    how = next(fact.text for fact in account(record)[1] if fact.label == "How it was found")
+    assert f"After step {calm.boundary} they were compared too, and nobody was replaced" in how
+    assert f"({len(told.result.pruned)} in all)" in how
+    report = run_report(replace(told.result, checks=(calm, *told.result.checks)))
+    for title in ("Values on the way", "How many runs still counted"):
+        chart = titled(report, title)
+        assert isinstance(chart, Curves)
+        assert calm.boundary not in [at for at, _ in chart.marks]
+        assert first.boundary in [at for at, _ in chart.marks]
+    only = account(of_result(replace(told.result, checks=(calm,))))[1]
+    assert "compared at 1 check, and nobody was replaced" in next(f.text for f in only if f.label == "How it was found")
+
+
+def test_the_weight_at_an_end_is_the_one_in_the_table() -> None:
+    result = world.run(effects="pure", select="best_value", reward=None, seed=2).amc
+    weighed = tuple(
+        replace(p, trajectory=replace(p.trajectory, log_weight=float(k))) for k, p in enumerate(result.particles)
+    )
+    tree = tree_of(run_report(replace(result, particles=weighed)))
+    ends = {s.particle: s for s in tree.states if s.fate in ("selected", "finished")}
+    shares = {b.name: b.share for b in tree.branches if b.share is not None}
+    assert {name: s.share for name, s in ends.items() if not s.weighed} == {
+        name: share for name, share in shares.items() if not ends[name].weighed
+    }
+    assert len(set(shares.values())) == len(weighed)
+    assert not any(ends[name].weighed for name in shares)
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_the_marked_blocks_are_the_line_and_not_what_its_ancestors_became(told: Told) -> None:
+    record, stack = of_result(told.result), titled(told.report, "Weights at each check")
+    assert isinstance(stack, Stack)
+    for at, main, shares in zip(stack.x, stack.main, stack.shares, strict=True):
+        assert main is None or (main, at) in record.path
+        assert main is None or shares[stack.names.index(main)] is not None
+    assert sum(main is not None for main in stack.main) >= 2
+
+
+def test_a_run_in_which_all_failed_does_not_say_that_one_came_to_an_end(told: Told) -> None:
+    def ended(status: Status) -> amc.AMCResult:
+        def changed(p: ParticleReport) -> ParticleReport:
+            return replace(p, reward=None, trajectory=replace(p.trajectory, status=status, error="Oh: no"))
+
+        found = {p.name: changed(p) for p in told.result.particles}
+        return replace(told.result, particles=tuple(found.values()), winner=found[told.result.winner.name])
+
+    name, among = told.result.winner.name, len(told.result.particles)
+    for status, why, end in (
+        ("failed", f"Nobody came to an end: {among} runs failed, and {name} stands for all.", "It failed: Oh: no."),
+        ("truncated", f"Of {among} runs that were cut off before their end, {name}", "It was stopped before its end"),
+        ("interrupted", f"Of {among} runs that paused, {name}", "It paused before an effect or a question."),
+    ):
+        report = run_report(ended(status))  # type: ignore[arg-type]
+        facts = {fact.label: fact.text for fact in report.answer}
+        assert facts["Why this one"].startswith(why)
+        state = next(s for s in tree_of(report).states if s.fate == "selected")
+        assert end in state.why
+        assert "came to its end" not in state.why
+
+
+def test_it_is_said_when_nobody_knows_whether_the_answer_is_right(told: Told) -> None:
+    guessed = world.run(effects="pure", reward=None, select="best_value").amc
+    why = {f.label: f.text for f in run_report(guessed).answer}["Why this one"]
+    assert why.endswith("Whether the answer is right was not observed; the rating is a prediction.")
+    assert "observed;" not in {f.label: f.text for f in told.report.answer}["Why this one"]
+
+
+def test_equals_are_told_apart_by_weight_only_where_it_does() -> None:
+    flat = world.run(effects="pure", reward=None, value=lambda t: [0.5] * len(t), select="best_value", resample=None)
+    why = {f.label: f.text for f in run_report(flat.amc).answer}["Why this one"]
+    assert "as have 7 others; the first of those with the most weight was taken." in why
+    first, *rest = flat.amc.particles
+    assert flat.amc.winner.name == first.name
+    heavy = replace(first, trajectory=replace(first.trajectory, log_weight=(first.trajectory.log_weight or 0) + 1))
+    why = {f.label: f.text for f in run_report(replace(flat.amc, particles=(heavy, *rest))).answer}["Why this one"]
+    assert "; of those, it has the most weight." in why
 
 
 def test_rows_are_free_again_when_their_chain_has_ended() -> None:

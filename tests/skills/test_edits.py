@@ -10,6 +10,7 @@ from langgraph_amc.skills import Citation, Edit, Proposal, Skill, SkillError, Sk
 from langgraph_amc.skills.diff import markdown, unified
 from langgraph_amc.skills.edits import alike, fitted
 from langgraph_amc.skills.sections import join, split
+from langgraph_amc.skills.types import Op
 
 BODY = "Intro.\n\n# Steps\n\nWeigh first.\n\n```bash\n# not a heading\n```\n\n## Tone ##\n\nBe kind."
 LIBRARY = SkillLibrary((Skill("desk", "How to quote.", BODY),))
@@ -66,6 +67,26 @@ def test_a_skill_is_created_and_deleted() -> None:
 def test_an_edit_that_does_not_fit_is_an_error_and_never_skipped(edit: Edit, said: str) -> None:
     with pytest.raises(SkillError, match=said):
         apply(LIBRARY, [ADD, edit])
+
+
+@pytest.mark.parametrize("op", ["add section", "replace section", "create skill"])
+def test_an_open_code_block_would_hide_what_follows(op: Op) -> None:
+    edit = Edit(op, "new" if op == "create skill" else "desk", "Steps", "Run it:\n```sh\nweigh", "How.")
+    library = LIBRARY if op != "add section" else SkillLibrary((Skill("desk", "How.", "Text."),))
+    with pytest.raises(SkillError, match="does not close"):
+        apply(library, [edit])
+    whole = replace(edit, section="", text="## Steps\n\n~~~\n```\n") if op == "create skill" else edit
+    with pytest.raises(SkillError, match="does not close"):
+        apply(library, [whole])
+    assert "weigh" in apply(library, [replace(edit, text=f"{edit.text}\n```")]).text()
+
+
+def test_what_is_no_edit_is_refused_when_it_is_made() -> None:
+    for name in ("skill", "section", "text", "description", "reason"):
+        with pytest.raises(SkillError, match=f"the {name} of an edit is text"):
+            replace(ADD, **{name: None})  # type: ignore[arg-type]
+    with pytest.raises(SkillError, match="made of edits"):
+        Proposal(("weigh it",), "x")  # type: ignore[arg-type]
 
 
 def test_an_unknown_operation_is_refused() -> None:

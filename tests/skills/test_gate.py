@@ -39,7 +39,7 @@ def test_ties_say_nothing_and_random_flips_agree_with_all() -> None:
 
 def test_a_candidate_that_is_no_better_is_rarely_taken_and_a_good_one_nearly_always() -> None:
     def taken(gain: float) -> float:
-        return np.mean([compare(rewards(0.4, 16), rewards(0.4 + gain, 16), alpha=0.05).accepted for _ in range(400)])
+        return np.mean([compare(rewards(0.4, 14), rewards(0.4 + gain, 14), alpha=0.05).accepted for _ in range(400)])
 
     assert taken(0.0) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
     assert taken(-0.3) == 0

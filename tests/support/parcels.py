@@ -130,7 +130,7 @@ def _step(system: str, phrase: str) -> float:
 
 def _proposals(asked: str, rng: random.Random) -> str:
     """Four rules by chance, each resting on words that really stand in a run; without the ones that it has or tried."""
-    known = re.sub(r"<runs>.*</runs>", "", asked, flags=re.S)  # the skills as they are, and what was rejected
+    known = re.sub(r"<runs-\w+>.*</runs-\w+>", "", asked, flags=re.S)  # the skills as they are, and what was rejected
     left = [rule for rule in RULES if rule.phrase not in known]
     runs: dict[str, str] = dict(_RUN.findall(asked))
     edits = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
@@ -137,11 +138,23 @@ def test_nobody_watches() -> None:
     assert listen(request, run_id="r", thread_id="t", seed=0, restored=False) is None
 
 
+async def tells_later(event: Any) -> None:
+    raise AssertionError(event)
+
+
+class TellsLater:
+    async def __call__(self, event: Any) -> None:
+        raise AssertionError(event)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"callbacks": print}, "callbacks is a list of functions"),
         ({"callbacks": [1]}, "callbacks is a list of functions"),
+        ({"callbacks": [tells_later]}, "a callback is a plain function"),
+        ({"callbacks": [partial(tells_later)]}, "a callback is a plain function"),
+        ({"callbacks": [TellsLater()]}, "a callback is a plain function"),
         ({"telemetry": "run"}, "telemetry is Telemetry"),
     ],
 )

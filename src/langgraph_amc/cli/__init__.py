@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -35,6 +36,8 @@ def _leave(code: int) -> None:
 
 
 def _run() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: an answer that was paid for is printed
     # LiteLLM would look its price list up in the network when it is imported
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     from langgraph_amc.cli.app import app

@@ -46,15 +46,17 @@ def standing(quiet: bool = False) -> Iterator[Callable[[Standing], Any]]:
     from rich.live import Live
 
     from langgraph_amc.live.evolution import Course
+    from langgraph_amc.live.terminals import fitting, speaks_unicode, to_ascii
 
     course = Course()
     if not stderr.is_terminal:
 
-        def line(at: Standing) -> None:
+        def hear(at: Standing) -> None:
             if course.hear(at):
-                stderr.print(course.line(), highlight=False, markup=False, soft_wrap=True)
+                line = course.line() if speaks_unicode(stderr) else to_ascii(course.line())
+                stderr.print(line, highlight=False, markup=False, soft_wrap=True)
 
-        yield line
+        yield hear
         return
-    with Live(console=stderr, get_renderable=lambda: course.picture(stderr.width)):
+    with Live(console=stderr, get_renderable=lambda: fitting(course.picture(stderr.width), stderr)):
         yield course.hear

@@ -60,9 +60,7 @@ def optimize(
     measured: Annotated[int, _gate(help="Runs of each validation and held-out task", min=1)] = 2,
     alpha: Annotated[float, _gate(help="Chance that any useless candidate of the run is taken")] = 0.1,
     patience: Annotated[int, _search(help="Rounds without a better library before it stops; 0: never", min=0)] = 2,
-    success: Annotated[
-        float | None, _gate(help="Return that cannot be bettered; 1 where all are 0 to 1")
-    ] = None,
+    success: Annotated[float | None, _gate(help="Return that cannot be bettered; 1 where all are 0 to 1")] = None,
     evidence: Annotated[
         str | None, _tasks(help="Store with more runs of the training tasks, as of amc collect")
     ] = None,

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import uuid
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,10 +55,11 @@ def run(
     """
     from langgraph_amc.evaluate.execution.work import load_served_app, load_value_by_name
     from langgraph_amc.live import LiveView
+    from langgraph_amc.report.writing import check_place, write_report
     from langgraph_amc.runtime.wrap import last_run, wrap
 
-    if report is not None and report.suffix not in (".html", ".json"):
-        raise ConfigurationError(f"--report is a file that ends in .html or .json, got {report}")
+    if report is not None:
+        check_place(report)
     given = {
         "particles": particles,
         "value": None if value is None else load_value_by_name(value),
@@ -77,21 +78,37 @@ def run(
         app = wrap(graph, callbacks=callbacks, **{k: v for k, v in given.items() if v is not None})
         where: Any = {"configurable": {"thread_id": thread or uuid.uuid4().hex}}
         # as in production: its savers may know one of the two ways only
-        output = app.invoke(asked, where) if only_blocking(app.checkpointer) else asyncio.run(app.ainvoke(asked, where))
+        try:
+            if only_blocking(app.checkpointer):
+                output = app.invoke(asked, where)
+            else:
+                output = asyncio.run(app.ainvoke(asked, where))
+        except Exception:
+            if report is not None:
+                _report_failed(app, report)
+            raise
     result = last_run(app)
-    if report is not None:
-        from langgraph_amc.report import write_report
-
-        write_report(result, report)
     said = said_by(output)
     if as_json:
         used = {"calls": result.usage.calls, "tokens": result.usage.tokens, "cost": result.usage.cost}
         told = {"run": result.run_id, "seed": result.seed, "winner": result.winner.name, "answer": said, **used}
         typer.echo(json.dumps({**told, "warnings": result.warnings, "report": report and str(report)}))
-        return
-    for warning in result.warnings:
-        stderr.print(f"amc: warning: {warning}", markup=False, highlight=False, soft_wrap=True)
-    typer.echo(said if said is not None else repr(output))
+    else:
+        for warning in result.warnings:
+            stderr.print(f"amc: warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+        typer.echo(said if said is not None else repr(output))
+    if report is not None:
+        write_report(result, report)
+
+
+def _report_failed(app: Any, report: Path) -> None:
+    """A report of a run in which every particle failed; one that broke before its end has no record."""
+    from langgraph_amc.report import write_report
+    from langgraph_amc.runtime.wrap import last_run
+
+    with suppress(ConfigurationError):
+        write_report(last_run(app), report)
+        stderr.print(f"amc: what failed, and where: {report}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _asked(text: str | None, state: str | None) -> Any:

@@ -26,6 +26,7 @@ from langgraph_amc.evolution.history import History, Log, Record
 from langgraph_amc.evolution.loop import Column, Course
 from langgraph_amc.evolution.members import Generation
 from langgraph_amc.evolution.signal import Trend
+from langgraph_amc.evolution.strategy import Strategy
 from langgraph_amc.evolution.tracing import traced
 from langgraph_amc.skills.gate import Verdict
 from langgraph_amc.skills.library import SkillLibrary
@@ -141,7 +142,7 @@ async def coevolve(
     Raises WeightsError and HistoryError where weights or skills are not those that the history says,
     ConfigurationError for settings that cannot work, and whatever rollouts and proposer raise.
     """
-    _check(course, trials, history)
+    check_settings(course, trials, history.log.header.strategy)
     log = history.log
     weights = await rollouts.restore([record.update for record in log.records])
     if weights != log.weights:
@@ -254,8 +255,8 @@ async def _after(
     return verdicts, decided.challenged(challengers, following) if challengers else decided
 
 
-def _check(course: Course, trials: Trials, history: History) -> None:
-    strategy = history.log.header.strategy
+def check_settings(course: Course, trials: Trials, strategy: Strategy) -> None:
+    """Raise ConfigurationError where these cannot work together, before a folder is made for them."""
     if course.racing is not None:
         raise ConfigurationError("racing stops members before their libraries have been compared: leave it out")
     if strategy.baseline != "task" and not strategy.antithetic:

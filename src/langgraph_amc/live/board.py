@@ -11,6 +11,7 @@ from functools import singledispatchmethod
 
 import numpy as np
 
+from langgraph_amc.live.terminals import one_line
 from langgraph_amc.runtime import watching as w
 from langgraph_amc.smc.weights import LogWeights
 from langgraph_amc.trajectories.types import Usage
@@ -96,7 +97,8 @@ class Board:
         """Take an event in."""
         if isinstance(event, w.RunStarted):
             began = time.monotonic() - event.seconds
-            self.runs[event.run_id] = Run(event.run_id, event.app, event.task, event.particles, began)
+            app, task = one_line(event.app), None if event.task is None else one_line(event.task)
+            self.runs[event.run_id] = Run(event.run_id, app, task, event.particles, began)
         elif (run := self.runs.get(event.run_id)) is not None:
             self._hear(event, run)
 
@@ -114,7 +116,7 @@ class Board:
     @_hear.register
     def _(self, event: w.ParticleStepped, run: Run) -> None:
         row = run.rows[event.particle]
-        row.step, row.action = event.boundary, event.action or row.action
+        row.step, row.action = event.boundary, one_line(event.action) or row.action
 
     @_hear.register
     def _(self, event: w.ModelCalled, run: Run) -> None:
@@ -187,7 +189,14 @@ class Board:
     @_hear.register
     def _(self, event: w.ParticleChosen, run: Run) -> None:
         run.winner = event.particle
-        what = f"was chosen; now {', '.join(event.effects)} happens" if event.effects else "answers"
+        state = run.rows[event.particle].state
+        what = {
+            "failed": "stands for all: every one failed",
+            "truncated": "was furthest when the run was stopped",
+            "interrupted": "waits for a reply",
+        }.get(state, "answers")
+        if event.effects:
+            what = f"was chosen; now {', '.join(event.effects)} happens"
         self._say(run, f"{event.particle} {what}")
 
     @_hear.register
@@ -196,7 +205,9 @@ class Board:
         self.ended += 1
         if event.result is not None:
             run.winner = event.result.winner.name
-        if event.error is not None:
+        if event.broken_off:
+            self._say(run, "the run was broken off")
+        elif event.error is not None:
             self._say(run, f"the run broke: {event.error}")
 
     def _spend(self, run: Run, usage: Usage) -> None:
@@ -204,6 +215,7 @@ class Board:
         self.usage += usage
 
     def _say(self, run: Run, text: str) -> None:
+        text = one_line(text)
         run.happened.append(text)
         self._said(run, text)
 

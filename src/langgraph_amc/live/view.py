@@ -1,4 +1,4 @@
-"""How the board looks in a terminal, from 60 columns up."""
+"""How the board looks in a terminal; what there is no room for is left out."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from langgraph_amc.trajectories.types import Usage
 
 WIDE = 110
 """Columns from which there is room for more."""
+NARROW = 56
+"""Columns below which there is room for what matters most only."""
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"
 _STATES = {"finished": "✓", "failed": "✗", "truncated": "■", "interrupted": "‖", "pruned": "✗"}
@@ -24,7 +26,7 @@ def one_run(run: Run, width: int, height: int) -> RenderableType:
     """A run: its particles as rows."""
     head = Text.assemble(
         (run.app, "bold"),
-        f" · step {run.boundary} · {clock(time.monotonic() - run.began)} · {spent(run.usage)}",
+        f" · step {_furthest(run)} · {clock(time.monotonic() - run.began)} · {spent(run.usage)}",
         no_wrap=True,
         overflow="ellipsis",
     )
@@ -33,9 +35,11 @@ def one_run(run: Run, width: int, height: int) -> RenderableType:
         ess = Text.assemble(
             "ESS ",
             (f"{run.ess:.1f}", "bold"),
-            f" of {len(run.live) or run.particles}  ",
+            f" of {len(run.live) or run.particles} at step {run.boundary}  ",
             (sparkline(run.past_ess, 24), "cyan"),
             f"  resampled {run.resamplings}×",
+            no_wrap=True,
+            overflow="ellipsis",
         )
     latest = [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in list(run.happened)[-3:]]
     room = max(3, height - 5 - len(latest))
@@ -47,27 +51,31 @@ def many_runs(title: str, board: Board, done: int, total: int, width: int, heigh
     rows = board.under_way[: max(2, height - 5)]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=True)
     table.add_column("task", no_wrap=True, max_width=30 if width >= WIDE else 16)
-    for name in ("step", "live", "ESS", "best", "tokens"):
+    names = ("step", "live", "ESS", "best", "tokens") if width >= NARROW else ("step", "live")
+    for name in names:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("last", no_wrap=True, overflow="ellipsis", ratio=1)
+    if width >= NARROW:
+        table.add_column("last", no_wrap=True, overflow="ellipsis", ratio=1)
     for run in rows:
-        table.add_row(
+        cells = (
             run.task or run.id[:8],
-            str(max((row.step for row in run.rows.values()), default=0)),
+            str(_furthest(run)),
             f"{len(run.live)}/{len([r for r in run.rows.values() if r.state != 'pruned'])}",
             "" if run.ess is None else f"{run.ess:.1f}",
             "" if run.best is None else f"{run.best:.2f}",
             f"{run.usage.tokens:,}",
             run.happened[-1] if run.happened else "",
         )
-    return Group(progress_line(title, done, total, board.began, spent(board.usage), width), table)
+        table.add_row(*cells[: len(table.columns)])
+    line = progress_line(title, done, total, board.began, spent(board.usage), width)
+    return Group(line, table) if rows else line
 
 
 def progress_line(title: str, done: int, total: int, began: float, taken: str, width: int) -> RenderableType:
     """How much is done, how long the rest may take, and what was taken so far."""
     line = Table.grid(padding=(0, 1))
     line.add_column(no_wrap=True)
-    line.add_column(width=24 if width >= WIDE else 14)
+    line.add_column(width=24 if width >= WIDE else 14 if width >= NARROW else 4)
     line.add_column(no_wrap=True, overflow="ellipsis")
     elapsed = time.monotonic() - began
     left = f" · {clock(elapsed / done * (total - done))} left" if 0 < done < total else ""
@@ -77,25 +85,30 @@ def progress_line(title: str, done: int, total: int, began: float, taken: str, w
     return line
 
 
+def _furthest(run: Run) -> int:
+    return max((row.step for row in run.rows.values()), default=0)
+
+
 def _particles(run: Run, width: int, room: int) -> Table:
     shown, left_out = _most_telling(run, room)
-    wide = width >= WIDE
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=True)
+    wide, narrow = width >= WIDE, width < NARROW
+    table = Table(box=None, padding=(0, 1 if narrow else 2, 0, 0), pad_edge=False, header_style="dim", expand=True)
     table.add_column("particle", no_wrap=True)
     for name in ("step", "value"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("weight", no_wrap=True)
-    table.add_column("last action", no_wrap=True, overflow="ellipsis", ratio=1)
+    if not narrow:
+        table.add_column("weight", no_wrap=True)
+        table.add_column("last action", no_wrap=True, overflow="ellipsis", ratio=1)
     for row in shown:
-        table.add_row(
-            _name(row, run),
+        cells = (
+            _name(row, run, bare=narrow),
             str(row.step),
             "" if row.value is None else f"{row.value:.2f}",
             _weight(row, 16 if wide else 8),
-            Text(" ".join(row.action.split()) if row.state == "running" else _ending(row), overflow="ellipsis"),
-            style=_style(row, run),
+            Text(row.action if row.state == "running" else _ending(row), overflow="ellipsis"),
         )
-    if left_out:
+        table.add_row(*cells[: len(table.columns)], style=_style(row, run))
+    if left_out and not narrow:
         table.add_row("", "", "", "", Text(left_out, style="dim"))
     return table
 
@@ -114,9 +127,9 @@ def _most_telling(run: Run, room: int) -> tuple[list[Row], str]:
     return sorted(shown, key=lambda row: order[row.name]), "… " + ", ".join(notes) if notes else ""
 
 
-def _name(row: Row, run: Run) -> Text:
+def _name(row: Row, run: Run, *, bare: bool) -> Text:
     mark = "★" if row.name == run.winner else _STATES.get(row.state, "●")
-    origin = f" ← {row.parent}" if row.parent else ""
+    origin = f" ← {row.parent}" if row.parent and not bare else ""
     return Text.assemble((f"{mark} ", "cyan" if row.state == "running" else ""), row.name, (origin, "dim"))
 
 
@@ -132,7 +145,7 @@ def _ending(row: Row) -> str:
 
 def _style(row: Row, run: Run) -> str:
     if row.name == run.winner:
-        return "bold green"
+        return "bold red" if row.state == "failed" else "bold green"
     return {"running": "", "failed": "red", "finished": "green"}.get(row.state, "dim")
 
 

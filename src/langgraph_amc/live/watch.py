@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from langgraph_amc.live.board import Board, Run
+from langgraph_amc.live.terminals import fitting, speaks_unicode, to_ascii
 from langgraph_amc.live.view import clock, many_runs, one_run, spent
 from langgraph_amc.runtime.watching import RunEnded, RunEvent, RunStarted
 
@@ -79,10 +80,11 @@ class LiveView:
         with self._lock:
             width, height = self._console.size
             if self._title is None and len(self._board.runs) == 1:
-                return one_run(next(iter(self._board.runs.values())), width, height)
+                return fitting(one_run(next(iter(self._board.runs.values())), width, height), self._console)
             total = self._total or len(self._board.runs)
             done = self._done if self._total else self._board.ended
-            return many_runs(self._title or "running", self._board, done, total, width, height)
+            shown = many_runs(self._title or "running", self._board, done, total, width, height)
+            return fitting(shown, self._console)
 
     def _happened(self, run: Run, text: str) -> None:
         """Say it in a line, where runs are watched one by one and nothing is drawn."""
@@ -95,6 +97,7 @@ class LiveView:
         return f"{self._done}/{self._total} in {clock(elapsed)}{left}, {spent(self._board.usage)}"
 
     def _print(self, text: str) -> None:
+        text = text if speaks_unicode(self._console) else to_ascii(text)
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> LiveView:

@@ -149,7 +149,9 @@ def gather_sync(key: str, window: float, run: Callable[[int], Sequence[T | Excep
     return own.result()
 
 
-def _lead(key: str, batch: list[tuple[Future[Any], SpanContext]], window: float, run: Callable[[int], Sequence[Any]]) -> None:
+def _lead(
+    key: str, batch: list[tuple[Future[Any], SpanContext]], window: float, run: Callable[[int], Sequence[Any]]
+) -> None:
     try:
         deadline = time.monotonic() + _LONGEST * window
         seen = 0

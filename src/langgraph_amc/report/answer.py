@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from langgraph_amc.report import words
-from langgraph_amc.report.record import Particle, RunRecord
+from langgraph_amc.report.record import Particle, RunRecord, replaced
 from langgraph_amc.report.sections import Fact
+from langgraph_amc.runtime.result import Check
 from langgraph_amc.trajectories.types import Usage
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.S)
@@ -50,6 +52,9 @@ def account(run: RunRecord) -> tuple[str, tuple[Fact, ...]]:
         Fact("Why this one", _why(run)),
         Fact("What it cost", _cost(run)),
     ]
+    if run.status == "resumable":
+        again = "Call the app again with the same input, thread and journal"
+        facts.append(Fact("How it can go on", f"{again}, or: amc resume {run.id[:12]} FILE.py:APP"))
     if run.effects:
         facts.append(Fact("What was done to the world", _effects(run)))
     return _headline(run), tuple(fact for fact in facts if fact.text)
@@ -86,18 +91,19 @@ def _last_said(transcript: str, role: str, where: str) -> str:
 
 def _how(run: RunRecord) -> str:
     """The method, and what it did this time."""
-    resampled = [check for check in run.checks if check.resampled]
+    thinned = [check for check in run.checks if replaced(check)]
     times = words.many(run.started, "time")
     text = f"The agent was run {times} side by side on the same input; each run is a particle."
     if any(check.values for check in run.checks):
         text += " On the way a value function, a model that predicts how well an unfinished run will end, rated them."
-    if resampled:
-        gone = sum(len(set(range(len(c.particles))) - set(c.ancestors)) for c in resampled)
-        where = words.listed([str(check.boundary) for check in resampled])
+    if thinned:
+        gone = sum(map(replaced, thinned))
         text += (
-            f" After step {where}, each got a weight for how well it did: light ones were stopped ({gone} in all), "
-            "and copies of heavy ones took their place."
+            f" After step {_steps(thinned)}, each got a weight for how well it did: light ones were stopped ({gone} in "
+            "all), and copies of heavy ones took their place."
         )
+        if spared := [check for check in run.checks if not replaced(check)]:
+            text += f" After step {_steps(spared)} they were compared too, and nobody was replaced."
     elif run.thoughts:
         gone = sum(p.status == "pruned" for p in run.particles)
         text += (
@@ -113,12 +119,25 @@ def _how(run: RunRecord) -> str:
     return text
 
 
+def _steps(checks: Sequence[Check]) -> str:
+    return words.listed([str(check.boundary) for check in checks])
+
+
 def _why(run: RunRecord) -> str:
     if run.winner is None:
         return ""
     winner = run.particle(run.winner)
-    others = [p for p in run.ended if p.name != winner.name and p.status == winner.status]
-    return " ".join(filter(None, [_chosen(run, winner, others), _before_effects(run, winner), _line(run)]))
+    others = [p for p in run.particles if p.name != winner.name and p.status == winner.status]
+    told = [_chosen(run, winner, others), _before_effects(run, winner), _line(run), _unobserved(winner)]
+    return " ".join(filter(None, told))
+
+
+def _unobserved(winner: Particle) -> str:
+    """That nobody knows whether the answer is right."""
+    if winner.status != "finished" or winner.reward is not None:
+        return ""
+    guess = "" if winner.value is None else "; the rating is a prediction"
+    return f"Whether the answer is right was not observed{guess}."
 
 
 def _before_effects(run: RunRecord, winner: Particle) -> str:
@@ -152,9 +171,14 @@ def _line(run: RunRecord) -> str:
 
 
 def _chosen(run: RunRecord, winner: Particle, others: list[Particle]) -> str:
-    among = f"Of {words.many(len(others) + 1, 'run')} that came to an end"
+    if winner.status == "failed":
+        return f"Nobody came to an end: {words.many(len(others) + 1, 'run')} failed, and {winner.name} stands for all."
+    ended = {"interrupted": "paused", "truncated": "were cut off before their end"}.get(
+        winner.status or "", "came to an end"
+    )
+    among = f"Of {words.many(len(others) + 1, 'run')} that {ended}"
     if not others:
-        return f"{winner.name} is the only one that came to an end."
+        return f"{winner.name} is the only one that {ended.replace('were', 'was').replace('their', 'its')}."
     rule = run.selected_by.split(", by=")[-1].rstrip(")")
     for name, what, known in (
         ("best_reward", "the highest reward that was observed", "reward"),
@@ -168,8 +192,9 @@ def _chosen(run: RunRecord, winner: Particle, others: list[Particle]) -> str:
                 return f"{text}, the only one that is known."
             best, runner_up = max(rest, key=lambda pair: pair[0])
             if best == mine:
-                equal = sum(r == mine for r, _ in rest)
-                return f"{text}, as have {words.many(equal, 'other')}; of those, it has the most weight."
+                equal = [p for r, p in rest if r == mine]
+                as_good = f"as {'has' if len(equal) == 1 else 'have'} {words.many(len(equal), 'other')}"
+                return f"{text}, {as_good}{_before(winner, equal)}."
             return f"{text}. The next best is {runner_up.name} with {words.number(best)}."
     rules = {
         "vote": "its answer has the most weight behind it, counting everybody who gave the same one",
@@ -179,6 +204,16 @@ def _chosen(run: RunRecord, winner: Particle, others: list[Particle]) -> str:
     return f"{among}, {winner.name} was chosen by {_rule(run.selected_by, rules.get(rule))}."
 
 
+def _before(winner: Particle, equal: Sequence[Particle]) -> str:
+    """What decided between those with the same rating, where weights tell."""
+    weights = [p.log_weight for p in equal if p.log_weight is not None]
+    if winner.log_weight is None or len(weights) < len(equal):
+        return ""
+    if winner.log_weight > max(weights):
+        return "; of those, it has the most weight"
+    return "; the first of those with the most weight was taken"
+
+
 def _rule(name: str, meaning: str | None) -> str:
     named = f"the rule “{name}”" if name else "the app's rule"
     return named if meaning is None else f"{named}: {meaning}"
@@ -186,9 +221,11 @@ def _rule(name: str, meaning: str | None) -> str:
 
 def _cost(run: RunRecord) -> str:
     used = run.usage
+    took = [] if run.seconds is None else [words.span(run.seconds)]
     if not used.calls and not used.tokens:
-        return f"{words.span(run.seconds)}. The model reported no usage."
-    text = f"{words.many(used.calls, 'model call')}, {words.used(used)}, {words.span(run.seconds)}."
+        return " ".join([*(f"{text}." for text in took), "The model reported no usage."])
+    text = ", ".join([words.many(used.calls, "model call"), words.used(used), *took])
+    text += "." if took else " so far."
     if used.cost is None:
         text += " The price of a model is not known, so there is no sum in dollars."
     judged = used.tokens - sum(p.usage.tokens for p in run.particles)

@@ -26,7 +26,7 @@ def genealogy(run: RunRecord) -> Genealogy:
         title="The tree of the run",
         lead=_lead(run),
         winner=run.winner,
-        states=_states(run, weighings),
+        states=_states(run, weighings, final),
         branches=tuple(_branch(p, final.get(p.name), p.name in line) for p in run.particles),
         weighings=weighings,
     )
@@ -89,10 +89,12 @@ class _Around:
     """The check of a particle at a step, and its place there."""
     clones: Mapping[tuple[str, int], list[str]]
     on_path: Set[tuple[str, int]]
+    final: Mapping[str, float]
+    """Shares of those that have ended."""
 
 
-def _states(run: RunRecord, weighings: Sequence[Weighing]) -> tuple[State, ...]:
-    around = _around(run, weighings)
+def _states(run: RunRecord, weighings: Sequence[Weighing], final: Mapping[str, float]) -> tuple[State, ...]:
+    around = _around(run, weighings, final)
     keys = [(p, t) for p in run.particles for t in range(p.first, p.last + 1)]
     keys.sort(key=lambda key: key[1])  # parents first
     ids = {(p.name, t): i for i, (p, t) in enumerate(keys)}
@@ -126,13 +128,13 @@ def _states(run: RunRecord, weighings: Sequence[Weighing]) -> tuple[State, ...]:
     return tuple(found)
 
 
-def _around(run: RunRecord, weighings: Sequence[Weighing]) -> _Around:
+def _around(run: RunRecord, weighings: Sequence[Weighing], final: Mapping[str, float]) -> _Around:
     at = {(name, w.step): (w, k) for w in weighings for k, name in enumerate(w.particles)}
     clones: dict[tuple[str, int], list[str]] = {}
     for p in run.particles:
         if p.parent is not None and p.forked_at is not None:
             clones.setdefault((p.parent, p.forked_at), []).append(p.name)
-    return _Around(run, at, clones, run.path)
+    return _Around(run, at, clones, run.path, final)
 
 
 def _id(particle: str, step: int) -> str:
@@ -146,9 +148,11 @@ def _parent(p: Particle, t: int) -> tuple[str, int] | None:
 
 
 def _share(p: Particle, t: int, around: _Around, carried: dict[str, float]) -> float:
-    """Its share where it is weighed, else what it had: after a resampling all who go on have the same."""
+    """Its share where it is weighed, at its end, else what it had: after a resampling all who go on have the same."""
     weighed = around.at.get((p.name, t))
     if weighed is None:
+        if t == p.last and p.name in around.final:
+            return around.final[p.name]
         start = carried.get(p.parent or "", 1 / max(1, around.run.started))
         return carried.setdefault(p.name, start)
     weighing, place = weighed
@@ -198,11 +202,11 @@ def _end(p: Particle, around: _Around, told: str) -> tuple[str, str]:
         why = "" if told else f"It was stopped: {run.stopped or 'it was no longer needed'}."
         return "pruned", why
     if p.name == run.winner:
-        return "selected", _ended(p, "This is the one that was selected.")
+        return "selected", _selected(p)
     if p.status == "failed":
         return "failed", f"It failed and got no weight any more: {p.error}."
     if p.status == "truncated":
-        return "truncated", f"It was stopped before its end, by a budget or the limit on steps{_because(p.error)}."
+        return "truncated", _cut_off(p)
     if p.status is None:
         return "running", "It can still run on."
     if p.status == "interrupted":
@@ -210,6 +214,21 @@ def _end(p: Particle, around: _Around, told: str) -> tuple[str, str]:
             return "copied", "It paused before an effect and was chosen: the effect happened, and its line went on."
         return "interrupted", "It paused before an effect or a question, and another one was chosen."
     return "finished", _ended(p, "Another one was selected.")
+
+
+def _selected(p: Particle) -> str:
+    chosen = "This is the one that was selected."
+    if p.status == "failed":
+        return f"It failed: {p.error}. Every one failed, and this one stands for all."
+    if p.status == "truncated":
+        return f"{_cut_off(p)} {chosen}"
+    if p.status == "interrupted":
+        return f"It paused before an effect or a question. {chosen}"
+    return _ended(p, chosen)
+
+
+def _cut_off(p: Particle) -> str:
+    return f"It was stopped before its end, by a budget or the limit on steps{_because(p.error)}."
 
 
 def _ended(p: Particle, chosen: str) -> str:

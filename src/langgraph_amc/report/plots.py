@@ -144,8 +144,8 @@ def _band(x: Any, low: Any, high: Any) -> tuple[list[float], list[float], list[f
 
 
 def _stack(section: Stack, axes: Axes) -> None:
-    for at, shares in zip(section.x, section.shares, strict=True):
-        parts = [(name in section.main, share) for name, share in zip(section.names, shares, strict=True) if share]
+    for at, shares, chosen in zip(section.x, section.shares, section.main, strict=True):
+        parts = [(name == chosen, share) for name, share in zip(section.names, shares, strict=True) if share]
         bottom = 0.0
         for main, share in sorted(parts, reverse=True):
             colour = "tab:blue" if main else "0.75"

@@ -53,13 +53,16 @@ class Particle:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run; particles are in order of birth. ``thoughts``: states that a search has tried, 0 for the filter."""
+    """A run; particles are in order of birth.
+
+    ``thoughts``: states that a search has tried, 0 for the filter. ``seconds``: ``None`` while it has not ended.
+    """
 
     id: str
     app: str
     status: str
     seed: int
-    seconds: float
+    seconds: float | None
     winner: str | None
     particles: tuple[Particle, ...]
     checks: tuple[Check, ...]
@@ -98,6 +101,11 @@ class RunRecord:
         return tuple(p for p in self.particles if p.status in ("finished", "interrupted"))
 
 
+def replaced(check: Check) -> int:
+    """How many of those compared nobody goes on from; a resampling may well keep them all."""
+    return len(set(range(len(check.particles))) - set(check.ancestors)) if check.resampled else 0
+
+
 def of_result(result: AMCResult, app: str = "") -> RunRecord:
     """A run that has just ended."""
     reports = sorted((*result.particles, *result.pruned), key=lambda p: (len(p.name), p.name))
@@ -132,7 +140,7 @@ def of_journal(info: RunInfo) -> RunRecord:
         app=str(info.run.about.get("app") or ""),
         status=info.run.status,
         seed=info.run.seed,
-        seconds=told.get("seconds") or (info.run.ended or info.run.heard_of) - info.run.created,
+        seconds=told.get("seconds") or (None if info.run.ended is None else info.run.ended - info.run.created),
         winner=info.winner,
         particles=tuple(_of_row(p, finals.get(p.name), info) for p in records),
         checks=tuple(map(_check, info.checks)),

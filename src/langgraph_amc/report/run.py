@@ -8,7 +8,7 @@ from typing import Any
 from langgraph_amc.report import words
 from langgraph_amc.report.answer import account, plain_run
 from langgraph_amc.report.genealogy import genealogy
-from langgraph_amc.report.record import Particle, RunRecord, of_journal, of_result
+from langgraph_amc.report.record import Particle, RunRecord, of_journal, of_result, replaced
 from langgraph_amc.report.sections import (
     Bar,
     Bars,
@@ -38,7 +38,7 @@ def run_report(run: AMCResult | RunInfo) -> Report:
     sections: list[Section | None] = [
         tree,
         _values(record),
-        _weights(tree),
+        _weights(record, tree),
         _ess(tree),
         *_quality(record, tree),
         _costs(record),
@@ -60,7 +60,7 @@ def _resamplings(tree: Genealogy) -> tuple[tuple[float, str], ...]:
     return tuple(
         (float(w.step), f"resampled: {sum(n > 0 for n in w.offspring)} of {len(w.offspring)} go on")
         for w in tree.weighings
-        if w.offspring
+        if 0 in w.offspring
     )
 
 
@@ -85,25 +85,26 @@ def _values(run: RunRecord) -> Section | None:
         x_label="step",
         y_label="value",
         series=tuple(drawn),
-        marks=tuple((float(c.boundary), "resampled") for c in run.checks if c.resampled),
+        marks=tuple((float(c.boundary), "resampled") for c in run.checks if replaced(c)),
     )
 
 
-def _weights(tree: Genealogy) -> Section | None:
+def _weights(run: RunRecord, tree: Genealogy) -> Section | None:
     if not tree.weighings:
         return None
     names = tuple(dict.fromkeys(name for w in tree.weighings for name in w.particles))
+    path = run.path
     return Stack(
         title="Weights at each check",
-        lead="How the weight was spread when the runs were compared. One large block means that one run was far ahead. "
-        "The marked blocks belong to the line that was selected.",
+        lead="How the weight was spread when the runs were compared. One large block means that one run was far ahead."
+        + (" The marked block is the line that was selected." if run.winner else ""),
         x_label="step",
         x=tuple(float(w.step) for w in tree.weighings),
         names=names,
         shares=tuple(
             tuple(dict(zip(w.particles, w.shares, strict=True)).get(name) for name in names) for w in tree.weighings
         ),
-        main=tuple(b.name for b in tree.branches if b.selected),
+        main=tuple(next((n for n in w.particles if (n, w.step) in path), None) for w in tree.weighings),
     )
 
 
@@ -193,6 +194,7 @@ def _costs(run: RunRecord) -> Section | None:
     return Bars(
         title="Tokens per branch",
         lead="What each particle took of the models itself, from where it left its parent."
+        + (" Bold ones are the selected one and those it was copied from." if len(line) > 1 else "")
         + ("" if plain is None else " The line marks what one plain run takes."),
         unit="tokens",
         parts=("input", "output"),

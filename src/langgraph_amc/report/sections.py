@@ -77,8 +77,8 @@ class Stack(Section):
     x: tuple[float, ...]
     names: tuple[str, ...]
     shares: tuple[Numbers, ...]
-    main: tuple[str, ...] = ()
-    """Names that stand out."""
+    main: tuple[str | None, ...] = ()
+    """The name that stands out at each point."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -43,18 +44,25 @@ def of_folder(path: str | Path) -> Report:
 def of_result_file(file: Path) -> Report:
     """The report of a result, which is told by its fields."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"), parse_constant=lambda _: None)
-    except (OSError, ValueError) as error:
+        text = file.read_text(encoding="utf-8")
+        found = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file} is no JSON that can be read: {error}") from error
     if isinstance(found, dict):
         for fields, make in _KINDS:
             if fields <= found.keys():
                 try:
                     return make(found)
-                except (KeyError, TypeError, IndexError) as error:
+                except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
                     why = f"{type(error).__name__}: {error}"
                     raise ConfigurationError(f"{file} was written by another version, or changed ({why})") from error
     raise ConfigurationError(f"{file} is no result that has a report: give {_HAS}")
+
+
+def _finite(number: str) -> float | None:
+    """A number of JSON, which may be larger than any float."""
+    read = float(number)
+    return read if math.isfinite(read) else None
 
 
 def _compared(found: Mapping[str, Any]) -> Report:

@@ -23,14 +23,28 @@ def write_report(of: AMCOutput | AMCResult | Report, path: str | Path) -> Path:
     """
     report = as_report(of)
     file = Path(path)
-    if file.suffix not in (".html", ".json"):
-        raise ConfigurationError(f"a report is written to a file that ends in .html or .json, got {file}")
+    check_place(file)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes((to_html(report) if file.suffix == ".html" else to_json(report)).encode("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written ({error.strerror}): give another file") from error
     return file
+
+
+def check_place(path: str | Path) -> None:
+    """Raise ConfigurationError where no report can be written: said before what it reports on is paid for."""
+    file = Path(path)
+    if file.suffix not in (".html", ".json"):
+        raise ConfigurationError(f"a report is written to a file that ends in .html or .json, got {file}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = not file.exists()
+        with file.open("ab"):
+            pass
+        if new:
+            file.unlink()
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written ({error.strerror}): give another file") from error
 
 
 def as_report(of: AMCOutput | AMCResult | Report) -> Report:

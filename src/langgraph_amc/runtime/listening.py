@@ -13,6 +13,7 @@ from langgraph_amc.runtime import watching
 from langgraph_amc.runtime.measuring import RunMetrics
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.runtime.request import TASK_KEY, StreamRequest
+from langgraph_amc.runtime.trace_guard import Guarded, tracing_broke
 from langgraph_amc.runtime.trace_opening import open_trace
 from langgraph_amc.runtime.tracing import RunTrace
 from langgraph_amc.runtime.watching import Callback, RunStarted, Spans, Watch
@@ -49,10 +50,14 @@ def listen(request: StreamRequest, *, run_id: str, thread_id: str, seed: int, re
         names.VALUE_FUNCTION: _name(settings.value),
         names.ES_MEMBER_ID: member_id(member) if isinstance(member := current_member.get(), Member) else None,
     }
-    traced = open_trace(settings.telemetry, request.app.get_name(), request.input, facts)
+    try:
+        traced = open_trace(settings.telemetry, request.app.get_name(), request.input, facts)
+    except Exception as error:  # of a sampler or span processor of the user's
+        traced = None
+        tracing_broke(error)
     measures = instruments(settings.telemetry.meter_provider)
     listeners: list[Callback] = list(settings.callbacks)
-    spans: Spans | None = traced
+    spans: Spans | None = None if traced is None else Guarded(traced)
     if measures is not None:
         context = None if traced is None else trace.set_span_in_context(traced.root)  # exemplars name the run
         listeners.insert(0, RunMetrics(measures, context))

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -201,6 +202,9 @@ def _callbacks(callbacks: Any) -> tuple[Callback, ...]:
             f"callbacks is a list of functions of one event (docs/watching.md), got {callbacks!r}; LangChain's own "
             "handlers go into the call's config: invoke(…, {'callbacks': […]})"
         )
+    for callback in callbacks:
+        if iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__):
+            raise ConfigurationError(f"a callback is a plain function, which returns at once, got async {callback!r}")
     return tuple(callbacks)
 
 

@@ -18,5 +18,5 @@ async def asked(
     given: object = await proposer.propose(library, evidence, rejected, limit)
     found = tuple(given) if isinstance(given, Iterable) else (given,)
     if wrong := [item for item in found if not isinstance(item, Proposal)]:
-        raise SkillError(f"the proposer {proposer.name!r} gave {wrong[0]!r:.60}: propose(…) returns a tuple of Proposal")
+        raise SkillError(f"the proposer {proposer.name!r} gave {wrong[0]!r:.60}: propose(…) gives Proposals")
     return found

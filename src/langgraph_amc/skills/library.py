@@ -23,6 +23,7 @@ BEGIN, END = "<skills>", "</skills>"
 """Around what a library puts into a prompt."""
 LARGEST = 4 << 20
 """Bytes of a skill's file."""
+_LONGEST_HEAD = 1 << 16
 _FENCE = "---"
 _UNREADABLE = (yaml.YAMLError, RecursionError, TypeError, LookupError, AttributeError, ArithmeticError, ValueError)
 """What PyYAML raises for text it cannot read, ``2024-13-45`` and ``!!bool x`` among it."""
@@ -31,6 +32,16 @@ _INDEX = (
     "Skills you can read: when the situation fits a description, read that skill with the tool {tool} before you act, "
     "and follow it."
 )
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML without aliases: a few lines of them stand for gigabytes, or for something that holds itself."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """The next node."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has an alias, *name: write out what it stands for")
+        return super().compose_node(parent, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +210,14 @@ def parse(text: str, source: object = SKILL_FILE) -> Skill:
     if lines[0].rstrip() != _FENCE or end is None:
         raise SkillError(f"{source}: it has no front matter: begin it with a line ---, name, description, a line ---")
     head = "\n".join(lines[1:end])
+    if len(head) > _LONGEST_HEAD:
+        raise SkillError(f"{source}: its front matter has {len(head):,} characters, {_LONGEST_HEAD:,} are allowed")
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(head)):  # a few lines of them are gigabytes
-            raise SkillError(f"{source}: its front matter has an alias (*name): write out what it stands for")
-        fields = yaml.safe_load(head)
+        fields = yaml.load(head, _Plain)  # noqa: S506  # a SafeLoader
     except _UNREADABLE as error:
-        raise SkillError(f"{source}: its front matter is no YAML ({' '.join(str(error).split())[:500]})") from error
+        raise SkillError(
+            f"{source}: its front matter is no YAML of use ({' '.join(str(error).split())[:500]})"
+        ) from error
     if not isinstance(fields, dict):
         raise SkillError(f"{source}: its front matter is a mapping with name and description")
     name, description = fields.pop("name", None), fields.pop("description", None)

@@ -17,7 +17,8 @@ from langgraph_amc.evaluate.evolving.identity import ChangedError
 from langgraph_amc.evaluate.evolving.rollouts import OutOfBudgetError, SkillsNotReachedError
 from langgraph_amc.evaluate.iterate import TaskOverlapError
 from langgraph_amc.evaluate.optimizing import Optimization, Standing
-from langgraph_amc.evaluate.optimizing.history import History, HistoryError
+from langgraph_amc.evaluate.optimizing.history import History, HistoryError, Trial
+from langgraph_amc.evaluate.optimizing.report import changes
 from langgraph_amc.evaluate.runner import NoRewardError
 from langgraph_amc.skills import Edit, Evidence, Proposal, Rejected, Skill, SkillLibrary
 from langgraph_amc.skills.validation import problems_in
@@ -305,6 +306,28 @@ def test_what_cannot_work_is_said_before_anything_runs(
         optimize(world, "wrong", **changes)
     assert len(server.requests) == before
     assert not (world / "wrong" / "history.jsonl").exists()
+
+
+def test_the_reviewer_reads_why_nothing_was_taken() -> None:
+    library = SkillLibrary((Skill("desk", "How to quote.", "Weigh."),))
+    edit = Edit("delete skill", "gone", reason="Nobody reads it.")
+    stale = Trial(0, 0, Proposal((edit,), "fixed"), "stale", "it does not fit the champion", library.digest)
+    text = changes(library, library, [stale], None, "saturated: 1 of 8 tasks leave something to gain")
+    assert "Nothing was taken: saturated: 1 of 8 tasks leave something to gain." in text
+    assert "- delete skill gone: stale, it does not fit the champion" in text
+
+
+def test_rollouts_that_never_had_a_reward_are_told_as_such_when_it_is_gone_on_with(
+    server: OpenAIServer, world: Path
+) -> None:
+    with pytest.raises(NoRewardError, match="could be judged"):
+        optimize(world, "unjudged", reward=unjudged)
+    with pytest.raises(NoRewardError, match=r"earlier call has a reward.*another folder"):
+        optimize(world, "unjudged", reward=unjudged)
+
+
+def unjudged(run: amc.FinishedRun) -> None:
+    """No reward of any run."""
 
 
 def test_the_folder_that_is_written_is_not_the_one_to_start_from(server: OpenAIServer, world: Path) -> None:

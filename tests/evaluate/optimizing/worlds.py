@@ -34,7 +34,7 @@ def optimize(folder: Path, out: str, sizes: dict[str, int] = SIZES, **changes: A
     return amc.optimize(
         f"{folder}/agent.py:graph",
         every.split("train"),
-        f"{folder}/agent.py:accepted",
+        changes.pop("reward", f"{folder}/agent.py:accepted"),
         out=folder / out,
         **{**given, **changes},
     )

@@ -64,7 +64,8 @@ class Coevolution:
 
     def to_text(self) -> str:
         """Lines for a terminal."""
-        lines = [f"{len(self.generations)} generations; {self.stopped}"]
+        done = len(self.generations)
+        lines = [f"{done} generation{'s' * (done != 1)}; {self.stopped}"]
         for trial in self.trials:
             said = "kept" if trial.kept else "dropped"
             lines.append(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from langgraph_amc.checks import check_path, check_whole
-from langgraph_amc.coevolve.loop import Coevolved, Started, Stopped, Validated, standings
+from langgraph_amc.coevolve.loop import Coevolved, Started, Stopped, Validated, check_settings, standings
 from langgraph_amc.coevolve.loop import coevolve as run_loop
 from langgraph_amc.coevolve.standing import NOTE, Skills, library_to_json
 from langgraph_amc.coevolve.trials import Trials
@@ -127,6 +127,8 @@ async def acoevolve(
         another run. NoRewardError, OutOfBudgetError: as for `aevolve`.
     """
     about = _study(tasks, study, weighty=model is not None)
+    tried = trials or Trials()
+    check_settings(about.course(), tried, about.strategy)
     check_call(concurrency, budget, LOCAL, progress)
     load_litellm()  # before the app imports it: nothing is looked up in the network
     path = None if model is None else model_path(model)
@@ -136,7 +138,6 @@ async def acoevolve(
     judge = load_reward(reward) if isinstance(reward, str) else as_reward(reward)
     settings = read_settings(graph, **given)
     warn_of_tools(graph, given.get("effects"))
-    tried = trials or Trials()
     ran = identities(graph, judge, given.get("effects")) | {
         NOTE: library_to_json(begun),
         "trials": asdict(tried),

@@ -137,8 +137,8 @@ def check_same(log: Log, about: Mapping[str, Any], path: Path, *, accept: bool) 
         old = log.header.about.get(name)
         if name not in (*_MAY_CHANGE, *PARTS, "model") and old != new:
             raise ConfigurationError(
-                f"{path.parent} holds a run with other {name} ({old!r}, now {new!r}): repeat its options to go on with "
-                "it, or give another folder"
+                f"{path.parent} holds a run with other {name} ({old!r:.60}, now {new!r:.60}): repeat its options to go "
+                "on with it, or give another folder"
             )
 
 

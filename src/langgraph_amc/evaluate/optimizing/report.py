@@ -98,7 +98,7 @@ class Optimization:
 
     def to_text(self) -> str:
         """Lines for a terminal."""
-        counts = Counter(trial.outcome for trial in self.trials)
+        counts: Counter[str] = Counter(trial.outcome for trial in self.trials)
         told = ", ".join(f"{counts[name]} {name}" for name in _OUTCOMES if counts[name])
         proposed = f"{_many(len(self.trials), 'proposal')}{f' ({told})' if told else ''}"
         lines = [f"{_many(self.rounds, 'round')}, {proposed}; {self.stopped}"]
@@ -118,8 +118,8 @@ class Optimization:
             if h.looks > 1:
                 lines.append(f"  the held-out tasks were looked at for {h.looks} libraries: they are no longer fresh")
         lines.append(
-            f"{_many(self.rollouts, 'rollout')} ({self.failed:,} failed, {self.unjudged:,} without a reward, {self.found:,} "
-            f"found from before), {self.tokens:,} tokens, {self.seconds:,.0f} seconds"
+            f"{_many(self.rollouts, 'rollout')} ({self.failed:,} failed, {self.unjudged:,} without a reward, "
+            f"{self.found:,} found from before), {self.tokens:,} tokens, {self.seconds:,.0f} seconds"
         )
         lines.append(f"the new skills are in {self.skills}" if self.changed else "the skills stay as they are")
         return "\n".join(lines)

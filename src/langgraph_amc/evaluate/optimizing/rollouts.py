@@ -163,6 +163,11 @@ class LibraryRollouts:
             raise NoRewardError(f"all {len(failures)} rollouts failed, the first with {failures[0]}")
         if unjudged:
             raise NoRewardError(f"none of {len(found)} rollouts could be judged, the first because {unjudged[0]}")
+        if any(t is not None for t in found):
+            raise NoRewardError(
+                f"none of {len(found)} rollouts of an earlier call has a reward, and what has ended is not run again: "
+                "give another folder"
+            )
         raise NoRewardError(f"none of {len(found)} rollouts ended within its own limits: raise them")
 
     def _job(self, library: SkillLibrary, cell: Cell) -> Job:

@@ -84,7 +84,6 @@ function nearestTip(picture, width, points, lines) {
 }
 
 function stack(section) {
-  const main = new Set(section.main);
   const draw = (width) => {
     const height = Math.max(180, Math.min(280, width * 0.4));
     const across = (width - ROOM.left - ROOM.right) / section.x.length;
@@ -95,11 +94,12 @@ function stack(section) {
     section.x.forEach((at, k) => {
       if (k % every === 0) picture.append(svg("text", { x: x(k), y: height - ROOM.bottom + 18, "text-anchor": "middle" }, number(at)));
       let sum = 0;
+      const main = section.main[k];
       const order = section.names.map((name, i) => [name, section.shares[k][i]]).filter(([, part]) => part);
-      order.sort((a, b) => Number(main.has(b[0])) - Number(main.has(a[0])) || b[1] - a[1]);
+      order.sort((a, b) => Number(b[0] === main) - Number(a[0] === main) || b[1] - a[1]);
       for (const [name, part] of order) {
         const wide = Math.min(44, across * 0.78);
-        picture.append(svg("rect", { class: main.has(name) ? "block main" : "block", x: x(k) - wide / 2, width: wide, y: y(sum + part), height: Math.max(0.5, y(sum) - y(sum + part)) }));
+        picture.append(svg("rect", { class: name === main ? "block main" : "block", x: x(k) - wide / 2, width: wide, y: y(sum + part), height: Math.max(0.5, y(sum) - y(sum + part)) }));
         blocks.push([x(k), (y(sum) + y(sum + part)) / 2, name, part, at]);
         sum += part;
       }

@@ -20,6 +20,7 @@ const known = (value) => value !== null && value !== undefined;
 function number(value) {
   if (!known(value)) return "–";
   const size = Math.abs(value);
+  if (size >= 1e15) return value.toExponential(2);
   if (Number.isInteger(value)) return value.toLocaleString("en");
   if (size >= 1000) return Math.round(value).toLocaleString("en");
   return String(Number(size < 0.001 ? value.toExponential(1) : value.toPrecision(3)));

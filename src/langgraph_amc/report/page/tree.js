@@ -159,7 +159,7 @@ function mark(state, id, x, y, shade, faded) {
 function columns(section, steps, across, height) {
   const group = svg("g", { class: "columns" });
   for (const weighing of section.weighings) {
-    if (!weighing.offspring.length) continue;
+    if (!weighing.offspring.includes(0)) continue;
     const x = EDGE.left + weighing.step * across;
     group.append(svg("line", { class: "check", x1: x, x2: x, y1: EDGE.top - 8, y2: height - 4 }));
   }
