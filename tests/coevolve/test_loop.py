@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from langgraph_amc.coevolve.loop import Coevolved, Stopped, coevolve, standings
+from langgraph_amc.coevolve.loop import Coevolved, coevolve, standings
 from langgraph_amc.coevolve.standing import (
     NOTE,
     library_from_json,
@@ -26,7 +26,7 @@ from langgraph_amc.coevolve.trials import Trials
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evolution.errors import HistoryError, WeightsError
 from langgraph_amc.evolution.history import Header, History, read
-from langgraph_amc.evolution.loop import Course
+from langgraph_amc.evolution.loop import Course, Stopped
 from langgraph_amc.evolution.racing import Racing
 from langgraph_amc.evolution.schedules import Cosine
 from langgraph_amc.evolution.strategy import Strategy

@@ -23,7 +23,7 @@ from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evolution.asktell import Update, ask, tell
 from langgraph_amc.evolution.errors import WeightsError
 from langgraph_amc.evolution.history import History, Log, Record
-from langgraph_amc.evolution.loop import Column, Course
+from langgraph_amc.evolution.loop import Column, Course, Patience, Stopped, Validated
 from langgraph_amc.evolution.members import Generation
 from langgraph_amc.evolution.signal import Trend
 from langgraph_amc.evolution.strategy import Strategy
@@ -93,43 +93,7 @@ class Started:
     known: tuple[Coevolved, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """Weights and champion after ``done`` generations were measured; ``best``: better than all before."""
-
-    done: int
-    rewards: Floats
-    best: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """The run is over. ``best``: after how many generations it was best, the last without validation."""
-
-    done: int
-    best: int
-    reason: str
-
-
 Event = Started | Coevolved | Validated | Stopped
-
-
-@dataclass(slots=True)
-class _Watch:
-    """The best validation so far, and how many have come since."""
-
-    best: int | None = None
-    mean: float = -np.inf
-    since: int = 0
-
-    def see(self, done: int, rewards: Floats, *, due: bool = True) -> Validated:
-        """Only a validation that was ``due`` counts against patience."""
-        mean = float(np.nanmean(rewards)) if not np.isnan(rewards).all() else -np.inf
-        better = self.best is None or mean > self.mean
-        self.since = 0 if better else self.since + due
-        if better:
-            self.best, self.mean = done, mean
-        return Validated(done, rewards, better)
 
 
 async def coevolve(
@@ -152,7 +116,7 @@ async def coevolve(
         )
     skills = replay_skills(log)
     yield Started(_known(log))
-    watch = _Watch()
+    watch = Patience()
     for done, (known, champion) in enumerate(standings(history)):
         if not course.validate_every:
             break

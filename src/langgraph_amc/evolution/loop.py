@@ -149,21 +149,21 @@ Event = Started | Evolved | Validated | Stopped
 
 
 @dataclass(slots=True)
-class _Watch:
+class Patience:
     """The best validation so far, and how many have come since."""
 
     best: int | None = None
     mean: float = -np.inf
     since: int = 0
 
-    def see(self, done: int, rewards: Floats, *, due: bool = True) -> bool:
+    def see(self, done: int, rewards: Floats, *, due: bool = True) -> Validated:
         """Whether these are the best; only a validation that was ``due`` counts against patience."""
         mean = float(np.nanmean(rewards)) if not np.isnan(rewards).all() else -np.inf
         better = self.best is None or mean > self.mean
         self.since = 0 if better else self.since + due
         if better:
             self.best, self.mean = done, mean
-        return better
+        return Validated(done, rewards, better)
 
 
 async def evolve(course: Course, rollouts: Rollouts, history: History) -> AsyncGenerator[Event, None]:
@@ -180,7 +180,7 @@ async def evolve(course: Course, rollouts: Rollouts, history: History) -> AsyncG
             f"{history.path}: the model's files or the history have changed"
         )
     yield Started(len(log.records), weights)
-    watch = _Watch()
+    watch = Patience()
     hashes = [log.header.weights, *(record.weights for record in log.records)]
     for done, known in enumerate(hashes):
         if not course.validate_every:
@@ -189,7 +189,7 @@ async def evolve(course: Course, rollouts: Rollouts, history: History) -> AsyncG
         # Where an earlier call ended, or validated more often, weights were measured that are not due now: they count.
         rewards = await (rollouts.validate if due and known == weights else rollouts.validated)(known)
         if not np.isnan(rewards).all():
-            yield Validated(done, rewards, watch.see(done, rewards, due=due))
+            yield watch.see(done, rewards, due=due)
     reason = f"all {course.generations} generations are done"
     while history.log.state.number < course.generations:
         if course.patience is not None and watch.since >= course.patience:
@@ -254,9 +254,9 @@ async def _roll_out(
                 break
 
 
-async def _validated(rollouts: Rollouts, watch: _Watch, done: int, weights: str) -> Validated:
+async def _validated(rollouts: Rollouts, watch: Patience, done: int, weights: str) -> Validated:
     rewards = await rollouts.validate(weights)
-    return Validated(done, rewards, watch.see(done, rewards))
+    return watch.see(done, rewards)
 
 
 def _shuffled(tasks: Sequence[str], seed: int, epoch: int) -> list[str]:

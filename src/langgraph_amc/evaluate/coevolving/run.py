@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from langgraph_amc.checks import check_path, check_whole
-from langgraph_amc.coevolve.loop import Coevolved, Started, Stopped, Validated, check_settings, standings
+from langgraph_amc.coevolve.loop import Coevolved, Started, check_settings, standings
 from langgraph_amc.coevolve.loop import coevolve as run_loop
 from langgraph_amc.coevolve.standing import NOTE, Skills, library_to_json
 from langgraph_amc.coevolve.trials import Trials
@@ -38,6 +38,7 @@ from langgraph_amc.evaluate.execution.executor import LOCAL, LocalExecutor
 from langgraph_amc.evaluate.execution.work import load_served_app
 from langgraph_amc.evaluate.optimizing.answers import paid_answers
 from langgraph_amc.evolution.history import Header, History, read
+from langgraph_amc.evolution.loop import Stopped, Validated
 from langgraph_amc.files import write_whole
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.policy.litellm_setup import load_litellm
