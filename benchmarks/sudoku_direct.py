@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Hashable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Hashable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from langgraph_amc.evaluate.evolving.exporting import export_best
 from langgraph_amc.evaluate.evolving.replica import Replica
-from langgraph_amc.evaluate.evolving.replicas import Tuning
+from langgraph_amc.evaluate.evolving.replicas import Tuning, serving_on
 from langgraph_amc.evaluate.evolving.rollouts import HELD_OUT, TRAIN, VALIDATION
 from langgraph_amc.evolution import Generation, History, Strategy, Update, read
 from langgraph_amc.evolution.history import Header
@@ -100,15 +100,9 @@ class DirectRollouts:
         if self._stored.exists():
             self._known = {k: np.array(v) for k, v in json.loads(self._stored.read_text()).items()}
 
-    @asynccontextmanager
-    async def serving(self, generation: Generation) -> AsyncIterator[None]:
+    def serving(self, generation: Generation) -> AbstractAsyncContextManager[None]:
         """The engine answers for members."""
-        serving = self._replica.serving(generation)
-        await asyncio.to_thread(serving.__enter__)
-        try:
-            yield
-        finally:
-            await asyncio.to_thread(serving.__exit__, None, None, None)
+        return serving_on(self._replica, generation)
 
     async def rewards(self, generation: Generation, rows: Sequence[int], columns: Sequence[Column]) -> Floats:
         """Rewards [rows, columns]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,16 @@ from tests.support.openai_server import OpenAIServer
 
 
 def replying(seed: int = 0) -> Any:
-    """A reply hook: right with a chance that the rules in the prompt raise and lower; stochastic, as models are."""
-    rng = random.Random(seed)
+    """A reply hook: right with a chance that the rules in the prompt raise and lower.
+
+    What the n-th to ask something is told depends on what is asked, not on who else asks in between.
+    """
+    asked: Counter[str] = Counter()
 
     def reply(body: dict[str, Any], number: int) -> str:
         said = "\n".join(str(m["content"]) for m in body["messages"])
+        asked[said] += 1
+        rng = random.Random(f"{seed}:{asked[said]}:{said}")
         chance = 0.4 + sum(effect for rule, effect in EFFECT.items() if f"## {rule}\n" in said)
         return "right" if rng.random() < chance else "wrong"
 

@@ -32,7 +32,7 @@ from langgraph_amc.evaluate.evolving.opening import check_call, checked, in_a_lo
 from langgraph_amc.evaluate.evolving.replicas import Replicas, Tuning, local_replicas
 from langgraph_amc.evaluate.evolving.report import HeldOut, held_out_report
 from langgraph_amc.evaluate.evolving.rollouts import StoredRollouts
-from langgraph_amc.evaluate.evolving.standing import Standing, Watcher
+from langgraph_amc.evaluate.evolving.standing import Standing, Watcher, watched_rollouts
 from langgraph_amc.evaluate.evolving.study import Study, StudyOptions, check_same
 from langgraph_amc.evaluate.execution.executor import LOCAL, LocalExecutor
 from langgraph_amc.evaluate.execution.work import load_served_app
@@ -42,7 +42,7 @@ from langgraph_amc.evolution.loop import Stopped, Validated
 from langgraph_amc.files import write_whole
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.policy.litellm_setup import load_litellm
-from langgraph_amc.runtime.settings import Settings, read_settings
+from langgraph_amc.runtime.settings import read_settings
 from langgraph_amc.skills.library import SkillLibrary
 from langgraph_amc.skills.types import Proposer
 from langgraph_amc.tasks.loading import load_reward
@@ -153,7 +153,7 @@ async def acoevolve(
         async with _replicas(graph, judge, about, path, concurrency) as replicas:
             header = about.header(path or "", await replicas.layout(), await replicas.restore([]), ran)
             with _history(header, folder, weighty=path is not None, accept=accept_changes) as history:
-                inner = _rollouts(replicas, store, settings, about, concurrency, watcher)
+                inner = watched_rollouts(replicas, store, settings, about, concurrency, watcher)
                 rollouts = SkilledRollouts(inner, weighty=path is not None, start=header.weights)
                 found = await _run(rollouts, inner, about, tried, Remembered(proposer), history, watcher, store)
                 library = standings(history)[found.best][1]
@@ -202,26 +202,6 @@ def _history(header: Header, folder: Path, *, weighty: bool, accept: bool) -> It
     with History(folder / HISTORY, header) as history:
         check_same(history.log, header.about, history.path, accept=accept)
         yield history
-
-
-def _rollouts(
-    replicas: Replicas, store: TrajectoryStore, settings: Settings, study: Study, concurrency: int, watcher: Watcher
-) -> StoredRollouts:
-    validation, held_out = study.measures()
-    rollouts = StoredRollouts(
-        replicas,
-        store,
-        settings,
-        tasks=study.tasks,
-        validation=validation,
-        held_out=held_out,
-        seed=study.strategy.seed,
-        common=study.common_noise,
-        concurrency=concurrency,
-        progress=watcher.tell,
-    )
-    watcher.tokens = lambda: rollouts.tally.usage.tokens
-    return rollouts
 
 
 async def _run(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from langgraph_amc.evaluate.coevolving.rollouts import NO_WEIGHTS
+from langgraph_amc.evaluate.evolving.replicas import serving_on
 from langgraph_amc.evolution.asktell import Update
 from langgraph_amc.evolution.members import Generation
 
@@ -43,15 +44,9 @@ class LocalWeights:
         self._replica = replica
         self.layout = replica.layout.fingerprint()
 
-    @asynccontextmanager
-    async def serving(self, generation: Generation) -> AsyncIterator[None]:
+    def serving(self, generation: Generation) -> AbstractAsyncContextManager[None]:
         """The engine answers for members."""
-        serving = self._replica.serving(generation)
-        await asyncio.to_thread(serving.__enter__)
-        try:
-            yield
-        finally:
-            await asyncio.to_thread(serving.__exit__, None, None, None)
+        return serving_on(self._replica, generation)
 
     async def apply(self, update: Update) -> str:
         """Take a step."""

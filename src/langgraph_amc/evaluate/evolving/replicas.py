@@ -70,6 +70,17 @@ class Replicas(Executor, Protocol):
         ...
 
 
+@asynccontextmanager
+async def serving_on(replica: Replica, generation: Generation) -> AsyncIterator[None]:
+    """Inside, a copy's engine answers for members; nothing of it blocks the event loop."""
+    serving = replica.serving(generation)
+    await asyncio.to_thread(serving.__enter__)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(serving.__exit__, None, None, None)
+
+
 class LocalReplicas:
     """One copy, in this process."""
 
@@ -83,15 +94,9 @@ class LocalReplicas:
         """Run jobs here."""
         return self._executor.run(jobs, concurrency=concurrency, progress=progress)
 
-    @asynccontextmanager
-    async def serving(self, generation: Generation) -> AsyncIterator[None]:
+    def serving(self, generation: Generation) -> AbstractAsyncContextManager[None]:
         """The engine answers for members."""
-        serving = self._replica.serving(generation)
-        await asyncio.to_thread(serving.__enter__)
-        try:
-            yield
-        finally:
-            await asyncio.to_thread(serving.__exit__, None, None, None)
+        return serving_on(self._replica, generation)
 
     async def apply(self, update: Update) -> str:
         """Take a step."""

@@ -22,10 +22,10 @@ from langgraph_amc.evaluate.evolving.exporting import check_place, export_best
 from langgraph_amc.evaluate.evolving.identity import identities
 from langgraph_amc.evaluate.evolving.kept import HISTORY, MODEL, RESULT, STORE
 from langgraph_amc.evaluate.evolving.opening import check_call, checked, in_a_loop, made, model_path, warn_of_tools
-from langgraph_amc.evaluate.evolving.replicas import Replicas, Tuning, local_replicas, remote_replicas
+from langgraph_amc.evaluate.evolving.replicas import Tuning, local_replicas, remote_replicas
 from langgraph_amc.evaluate.evolving.report import Evolution, HeldOut, columns_of, held_out_report
 from langgraph_amc.evaluate.evolving.rollouts import OutOfBudgetError, StoredRollouts
-from langgraph_amc.evaluate.evolving.standing import Standing, Watcher
+from langgraph_amc.evaluate.evolving.standing import Standing, Watcher, watched_rollouts
 from langgraph_amc.evaluate.evolving.study import Study, StudyOptions, check_same
 from langgraph_amc.evaluate.execution.executor import LOCAL, LocalExecutor, Processes
 from langgraph_amc.evaluate.execution.work import Work, load_served_app
@@ -35,7 +35,7 @@ from langgraph_amc.evolution.loop import evolve as run_loop
 from langgraph_amc.files import write_whole
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.policy.litellm_setup import load_litellm
-from langgraph_amc.runtime.settings import Settings, read_settings
+from langgraph_amc.runtime.settings import read_settings
 from langgraph_amc.tasks.loading import load_reward
 from langgraph_amc.tasks.rewards import as_reward
 from langgraph_amc.tasks.task import TaskSet
@@ -134,7 +134,7 @@ async def aevolve(
             with TrajectoryStore(folder / STORE) as store:
                 header = about.header(path, await replicas.layout(), await replicas.restore([]), ran)
                 with _history(header, folder, accept=accept_changes) as history:
-                    rollouts = _rollouts(replicas, store, settings, about, concurrency, watcher)
+                    rollouts = watched_rollouts(replicas, store, settings, about, concurrency, watcher)
                     with span(names.ES_RUN, {names.KIND: "CHAIN", names.MODEL: Path(path).name}):
                         found = await _run(rollouts, about, history, watcher)
     evolution = replace(found, model=str(await asyncio.to_thread(_export, folder, path, found.best)))
@@ -149,31 +149,6 @@ def _history(header: Header, folder: Path, *, accept: bool) -> Iterator[History]
         check_same(history.log, header.about, history.path, accept=accept)
         check_place(folder / MODEL, header)
         yield history
-
-
-def _rollouts(
-    replicas: Replicas,
-    store: TrajectoryStore,
-    settings: Settings,
-    study: Study,
-    concurrency: int,
-    watcher: Watcher,
-) -> StoredRollouts:
-    validation, held_out = study.measures()
-    rollouts = StoredRollouts(
-        replicas,
-        store,
-        settings,
-        tasks=study.tasks,
-        validation=validation,
-        held_out=held_out,
-        seed=study.strategy.seed,
-        common=study.common_noise,
-        concurrency=concurrency,
-        progress=watcher.tell,
-    )
-    watcher.tokens = lambda: rollouts.tally.usage.tokens
-    return rollouts
 
 
 async def _run(rollouts: StoredRollouts, study: Study, history: History, watcher: Watcher) -> Evolution:

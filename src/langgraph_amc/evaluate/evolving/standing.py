@@ -10,11 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from langgraph_amc.evaluate.evolving.replicas import Replicas
 from langgraph_amc.evaluate.evolving.report import GenerationReport, ValidationReport, generation_report
+from langgraph_amc.evaluate.evolving.rollouts import StoredRollouts
 from langgraph_amc.evaluate.evolving.study import Study
 from langgraph_amc.evaluate.statistics import estimate
 from langgraph_amc.evolution.history import Record
 from langgraph_amc.evolution.loop import Column
+from langgraph_amc.runtime.settings import Settings
+from langgraph_amc.trajectories.store import TrajectoryStore
 
 Floats = NDArray[np.float64]
 _SURE = 4.0
@@ -135,3 +139,24 @@ def collapsed(members: Floats, base: Floats) -> bool:
     error = float(np.sqrt((np.nanvar(base) + np.nanvar(members)) / known.sum()))
     lost = level - mean > max(0.5 * (level - worst), _SURE * error)
     return lost and float(means[known.any(axis=1)].max()) < estimate(base, resamples=1000).low
+
+
+def watched_rollouts(
+    replicas: Replicas, store: TrajectoryStore, settings: Settings, study: Study, concurrency: int, watcher: Watcher
+) -> StoredRollouts:
+    """The rollouts of a study, which tell the watcher."""
+    validation, held_out = study.measures()
+    rollouts = StoredRollouts(
+        replicas,
+        store,
+        settings,
+        tasks=study.tasks,
+        validation=validation,
+        held_out=held_out,
+        seed=study.strategy.seed,
+        common=study.common_noise,
+        concurrency=concurrency,
+        progress=watcher.tell,
+    )
+    watcher.tokens = lambda: rollouts.tally.usage.tokens
+    return rollouts
