@@ -93,8 +93,8 @@ def best_of(n: int, row: dict[str, Any]) -> tuple[float, float, float]:
     return float(selected), float(oracle), row["tokens"] * n / pool
 
 
-async def prepare(out: Path, train: int, console: Console) -> None:
-    """Collect on training tasks and train V with each loss, unless that was done before."""
+async def prepare(out: Path, train: int, values: Sequence[tuple[str, str, str]], console: Console) -> None:
+    """Collect on training tasks and train each V (its name, loss and calibration), unless that was done before."""
     from langgraph_amc.value import train_value
 
     agent = str(agent_file())
@@ -105,7 +105,7 @@ async def prepare(out: Path, train: int, console: Console) -> None:
         with TrajectoryStore(store) as opened:
             await collect(app, tasks, load_reward(f"{agent}:solved"), opened, read_settings(app), seeds=(0,))
         (out / "collected").touch()
-    for name, loss, calibrate in [*((loss, loss, "none") for loss in LOSSES), ("calibrated", "bce", "auto")]:
+    for name, loss, calibrate in values:
         if not (out / f"value-{name}" / "amc_value.json").exists():
             with TrajectoryStore(store) as opened:
                 runs = list(opened.trajectories())
@@ -143,10 +143,10 @@ def arms(args: argparse.Namespace, app: Any, tasks: Any) -> list[tuple[str, int,
     seeds = range(args.seeds)
     if args.judge:
         few = tasks[: args.judge_tasks]
-        todo += [(name, 0, settings(8, value), few) for name, value in judges(args).items()]
-        todo += [("some-AMC-8-bce", 0, settings(8, values["bce"]), few)]
-        todo += [("some-pool", 0, settings(8, values["bce"], resample=never()), few)]
-        return todo
+        for seed in seeds:
+            todo += [("some-AMC-8-bce", seed, settings(8, values["bce"]), few)]
+            todo += [("some-pool", seed, settings(8, values["bce"], resample=never()), few)]
+        return todo + [(name, seed, settings(8, value), few) for seed in seeds for name, value in judges(args).items()]
     for seed in seeds:
         todo.append(("AMC-8-bce", seed, settings(8, values["bce"]), tasks))
         todo.append(("pool", seed, settings(POOL, values["bce"], resample=never()), tasks))
@@ -240,7 +240,8 @@ async def main() -> None:
     load_litellm()
     console = Console()
     args.out.mkdir(parents=True, exist_ok=True)
-    await prepare(args.out, args.train, console)
+    values = [(loss, loss, "none") for loss in LOSSES] + [("calibrated", "bce", "auto")]
+    await prepare(args.out, args.train, values[:1] if args.judge else values, console)  # beside judges: bce's only
     await study(args, console)
     seeds = range(args.seeds)
     names = {f"AMC-{n}-bce": f"AMC, N = {n}, bce" for n in (4, 8, 16)}
@@ -255,7 +256,9 @@ async def main() -> None:
     }
     if (args.out / "arms" / "some-pool-0.json").exists():
         console.print("the tasks that were judged by a language model:")
-        table(args.out, (0,), some, "some-pool", console)
+        honest |= {
+            f"{label} (few tasks)": of for label, of in table(args.out, seeds, some, "some-pool", console).items()
+        }
     result: dict[str, Any] = {name: estimate(scores).mean for name, scores in honest.items()}
     for n in (8, 16, 32, 64):
         if {"AMC, N = 8, bce", f"best-of-{n}"} <= honest.keys():

@@ -12,7 +12,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.tasks import FinishedRun
+from langgraph_amc.tasks import FinishedRun, read_action
 from langgraph_amc_textcraft.world import TextCraft
 
 PROMPT = """\
@@ -76,13 +76,6 @@ def graph() -> Any:
     if not name:
         raise ConfigurationError("set TEXTCRAFT_MODEL to a model of LiteLLM's, for example openai/gpt-5.1")
     return build(chat_model(name, temperature=1.0, max_tokens=256))
-
-
-def read_action(text: str) -> str:
-    """The command in a reply: the line after its last ``Action:``, or its last line where it has none."""
-    _, marked, after = text.rpartition("Action:")
-    lines = [line.strip(" `") for line in (after if marked else text).strip().splitlines()]
-    return (lines[0 if marked else -1] if lines else "").removesuffix(".")
 
 
 def solved(run: FinishedRun) -> float:
