@@ -67,7 +67,7 @@ def as_without(found: amc.AMCResult) -> bool:
 def test_a_processor_or_sampler_that_raises_costs_the_trace_and_not_the_run(telemetry: amc.Telemetry) -> None:
     with pytest.warns(RuntimeWarning, match="raised RuntimeError.*; the run goes on without it") as warned:
         found = wrapped(telemetry=telemetry).invoke(INPUT).amc
-    assert len(warned) <= 2, "once for what makes spans current, once for what writes events down"
+    assert sum("goes on without it" in str(w.message) for w in warned) <= 2, "once for what makes spans current, once for what writes events down"
     assert as_without(found)
 
 
@@ -95,4 +95,4 @@ def test_errors_of_what_is_traced_go_through_and_are_not_warned_of(recwarn: pyte
         raise broken
     assert seen == [broken]
     assert raised.value is broken
-    assert not recwarn.list
+    assert not [w for w in recwarn.list if "goes on without it" in str(w.message)]
