@@ -5,16 +5,18 @@
 particle's calls from the particle, so that one AMC seed reproduces the run; else they draw fresh entropy. The member
 of `context.current_member` answers where the engine serves one generation's members; an engine that serves none (a
 judge beside the model that is tuned) answers as it is. The instructions of the context are placed in every prompt.
-Without ``max_tokens`` a call generates at most 256. Import only through `litellm_setup.load_litellm`.
+Without ``max_tokens`` a call generates at most 256. Import only through `litellm_setup.load_litellm`; PyTorch is
+imported by the first call, so that models behind an API do without.
 """
 
 from __future__ import annotations
 
 import asyncio
 import queue
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import litellm
 from litellm.exceptions import (
@@ -27,13 +29,14 @@ from litellm.llms.custom_llm import CustomLLM
 from litellm.types.utils import Choices, GenericStreamingChunk, Message, ModelResponse, Usage
 
 from langgraph_amc.context import current_member, current_particle, rollout_noise
-from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.policy.engine import BatchEngine
-from langgraph_amc.policy.engines import get_engine, loaded_engine
+from langgraph_amc.errors import ConfigurationError, MissingExtraError
 from langgraph_amc.policy.generation import ContextOverflowError, Generation, GenerationRequest
 from langgraph_amc.policy.instructions import place_in_dicts
 from langgraph_amc.policy.seeds import CallSeeds, mix
 from langgraph_amc.policy.usage import LOCAL_PROVIDER
+
+if TYPE_CHECKING:
+    from langgraph_amc.policy.engine import BatchEngine
 
 _IGNORED = frozenset({"stream", "stream_options", "user", "extra_body", "max_retries"})
 """Parameters that have no meaning in this process."""
@@ -106,7 +109,7 @@ class _LiteLLMErrors:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, ContextOverflowError):
             raise ContextWindowExceededError(str(error), self.model, LOCAL_PROVIDER) from error
-        if isinstance(error, ConfigurationError):
+        if isinstance(error, ConfigurationError | MissingExtraError):
             raise BadRequestError(str(error), self.model, LOCAL_PROVIDER) from error
         if isinstance(error, TimeoutError):
             raise Timeout("the local model ran out of time", self.model, LOCAL_PROVIDER) from error
@@ -123,7 +126,8 @@ def _threadsafe(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[str | Non
 def _prepare(
     model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]
 ) -> tuple[BatchEngine, GenerationRequest]:
-    engine = get_engine(model)
+    with _LiteLLMErrors(model):
+        engine = _engine(model)
     _list_model(model, engine)
     return engine, _request(model, messages, params, _variant(engine))
 
@@ -131,12 +135,24 @@ def _prepare(
 async def _aprepare(
     model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]
 ) -> tuple[BatchEngine, GenerationRequest]:
-    engine = loaded_engine(model)
-    if engine is None:  # the first call loads the model: seconds, not on the event loop
-        with _LiteLLMErrors(model):
-            engine = await asyncio.to_thread(get_engine, model)
+    with _LiteLLMErrors(model):  # the first call imports PyTorch and loads the model: seconds, not on the event loop
+        loaded = _loaded(model)
+        engine = await asyncio.to_thread(_engine, model) if loaded is None else loaded
     _list_model(model, engine)
     return engine, _request(model, messages, params, _variant(engine))
+
+
+def _engine(model: str) -> BatchEngine:
+    try:
+        from langgraph_amc.policy.engines import get_engine
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"A local model ({LOCAL_PROVIDER}/{model})", "local") from error
+    return get_engine(model)
+
+
+def _loaded(model: str) -> BatchEngine | None:
+    engines = sys.modules.get("langgraph_amc.policy.engines")
+    return None if engines is None else engines.loaded_engine(model)
 
 
 def _list_model(model: str, engine: BatchEngine) -> None:
