@@ -66,6 +66,7 @@ def test_a_comparison(folder: Path) -> None:
         (("report", "evolved", "--plots", "gif"), "plots are png, svg or pdf"),
         (("run", "agent.py:graph"), "say what to run on"),
         (("run", "agent.py:graph", "--input", "{"), "--input is JSON"),
+        (("run", "agent.py:graph", "--input", "[" * 50_000), "--input is JSON"),
         (("run", "agent.py:graph", "x", "--report", "a.pdf"), "ends in .html or .json"),
     ],
 )

@@ -122,6 +122,7 @@ def test_transcripts_have_to_be_those_it_was_tuned_on(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("{", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
         ("[]", "no JSON object but list"),
         ("{}", "version None"),
         ('{"version": 2}', "version 2"),

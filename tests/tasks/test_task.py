@@ -62,6 +62,7 @@ def test_jsonl_as_people_write_it(tmp_path):
     ("line", "message"),
     [
         ("oops", "line 2"),
+        ('{"input": ' + "[" * 100_000, "line 2"),
         ("[]", "line 2: a task is an object"),
         ('{"id": "b"}', "line 2: a task needs an input"),
         ('{"input": 1, "answer": 2}', r"line 2: a task has no \['answer'\].*metadata"),

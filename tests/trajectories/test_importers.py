@@ -391,6 +391,16 @@ def test_bad_lines_are_counted(store: TrajectoryStore, tmp_path: Path) -> None:
     assert {left.example for left in report.left_out} >= {f"runs.jsonl:{count + 1}", f"runs.jsonl:{count + 2}"}
 
 
+def test_json_that_is_nested_too_deeply_costs_its_run_only(store: TrajectoryStore, tmp_path: Path) -> None:
+    runs = lines("langsmith.jsonl")
+    for run in runs[1:]:
+        run["inputs"] = run["outputs"] = '{"messages": ' + "[" * 100_000
+    report = import_logs(store, written(tmp_path / "runs.jsonl", runs))
+    whole = import_logs(store, EXPORTS / "langsmith.jsonl")
+    assert report.imported < whole.imported + whole.known + whole.updated
+    assert sum(reasons(report).values()) > sum(reasons(whole).values())
+
+
 def test_ids_and_numbers_that_no_database_takes(store: TrajectoryStore, tmp_path: Path) -> None:
     runs = lines("langsmith.jsonl")
     first, second = [run["id"] for run in runs if run["parent_run_id"] is None][:2]

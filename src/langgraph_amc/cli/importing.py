@@ -58,7 +58,7 @@ def import_logs(
 def _rewards(path: Path) -> dict[str, float]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"--rewards {path} is no JSON file: {error}") from error
     if not isinstance(found, dict) or not all(isinstance(v, int | float) for v in found.values()):
         raise ConfigurationError(f"--rewards {path} is an object of numbers by trace, thread or session id")

@@ -122,5 +122,5 @@ def _asked(text: str | None, state: str | None) -> Any:
     try:
         told = Path(state[1:]).read_text(encoding="utf-8") if state.startswith("@") else state
         return json.loads(told)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"--input is JSON, or @ and the name of a JSON file: {error}") from error

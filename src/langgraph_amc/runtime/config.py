@@ -77,7 +77,7 @@ class RunConfig:
         path = Path(path).expanduser()
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigurationError(
                 f"config={str(path)!r} cannot be read ({error}): give the JSON file that `amc tune --out` wrote"
             ) from error

@@ -148,7 +148,7 @@ class TaskSet(Sequence[Task]):
                     continue
                 try:
                     task = _task(json.loads(line))
-                except (ValueError, NotJSONError) as exc:
+                except (ValueError, NotJSONError, RecursionError) as exc:
                     raise TaskError(f"{path}, line {number}: {exc}") from exc
                 if task.id in out:
                     first = lines[task.id]

@@ -34,7 +34,7 @@ def dumps(value: Any, what: str, *, readable: bool = False) -> str:
         return line
     except UnicodeEncodeError:  # a lone surrogate in somebody's text
         return dumps(value, what)
-    except (TypeError, ValueError) as exc:
+    except (TypeError, ValueError, RecursionError) as exc:
         raise NotJSONError(f"{what} cannot be stored as JSON: {exc}") from exc
 
 

@@ -36,6 +36,7 @@ _EVENT_ROLES = {
 }
 _DETAILS = "gen_ai.client.inference.operation.details"
 _EVALUATION = "gen_ai.evaluation.result"
+_GIVEN_LATER = "amc.reward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +107,18 @@ def _particle(name: str, tree: Mapping[str, Any]) -> ParticleOf | None:
 
 
 def read_scores(raw: Raw) -> list[Score]:
-    """Evaluation results that were logged as events of the span."""
+    """Evaluation results that were logged as events of the span.
+
+    Those that were given when a run was over have a span of their own, below the one that they are about.
+    """
+    about = raw.parent if raw.name == _GIVEN_LATER else raw.id
     found = []
     for name, attributes in raw.events:
         if name == _EVALUATION:
             result = at(nested(attributes), "gen_ai", "evaluation") or {}
             value = at(result, "score", "value")
             label = at(result, "score", "label")
-            found.append(Score(str(result.get("name")), label if value is None else value, raw.id, raw.trace))
+            found.append(Score(str(result.get("name")), label if value is None else value, about, raw.trace))
     return found
 
 

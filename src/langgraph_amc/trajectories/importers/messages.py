@@ -181,7 +181,7 @@ def _arguments(arguments: Any) -> dict[str, Any] | None:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return dict(arguments) if isinstance(arguments, Mapping) else None
 

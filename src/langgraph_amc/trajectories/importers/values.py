@@ -59,10 +59,13 @@ def first(tree: Mapping[str, Any], *names: str) -> Any:
 
 
 def parsed(value: Any) -> Any:
-    """JSON text as what it means, anything else as it is; raises ValueError for JSON that is cut off."""
+    """JSON text as what it means, anything else as it is; raises ValueError for JSON that is cut off or too deep."""
     if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
         return value
-    return json.loads(value)
+    try:
+        return json.loads(value)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
