@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.tasks import PoolClosedError, ReplayDivergedError, WorldPool
+from langgraph_amc.tasks import PoolClosedError, ReplayDivergedError, WorldLostError, WorldPool
 
 
 class Walk:
@@ -126,6 +126,36 @@ def test_threads_wait_for_a_live_world():
         found = list(threads.map(walk, range(12)))
         assert Walk.made <= 3
     assert [a[0] for a in found[4]] == [a[0] for a in alone(4, ["slow"] * 6)]
+
+
+def test_when_all_worlds_are_dead_a_new_one_is_made():
+    with WorldPool(Walk, size=3) as pool:
+        history, _ = pool.reset(7)
+        history, _ = pool.step(history, 1)
+        for _ in range(2):  # its siblings' worlds stand at the same state
+            pool.step(history, 1)
+            pool.step(history, 1)
+        assert len(pool) == 3
+        for live in pool._idle:
+            live.world.alive = False
+        assert pool.step(history, 2)[1][0] == alone(7, [1, 2])[-1][0]
+        assert Walk.open == len(pool) <= 3
+
+
+@pytest.mark.parametrize(("error", "tries"), [(WorldLostError("gone"), 2), (ConfigurationError("no such move"), 1)])
+def test_what_a_world_says_on_purpose_is_not_tried_again(error, tries):
+    class Saying(Walk):
+        tried = 0
+
+        def step(self, action):
+            Saying.tried += 1
+            raise error
+
+    with WorldPool(Saying) as pool:
+        history, _ = pool.reset(1)
+        with pytest.raises(type(error)):
+            pool.step(history, 1)
+        assert Saying.tried == tries
 
 
 def test_a_world_that_dies_is_replaced_once():

@@ -11,6 +11,7 @@ from langgraph_amc.tasks.environment import (
     ReplayToken,
     Steppable,
     StepResult,
+    WorldLostError,
 )
 from langgraph_amc.tasks.integrations import IntegrationError, TaskFamily, available, load_integration
 from langgraph_amc.tasks.loading import LoadError, load_app, load_object, load_reward, load_tasks
@@ -55,6 +56,7 @@ __all__ = [
     "TaskError",
     "TaskFamily",
     "TaskSet",
+    "WorldLostError",
     "WorldPool",
     "as_reward",
     "available",

@@ -47,6 +47,10 @@ class Environment(Steppable, Protocol):
         ...
 
 
+class WorldLostError(AMCError, RuntimeError):
+    """A world's state is no longer known: its process died, or an answer of its server was lost."""
+
+
 class NotStartedError(AMCError, RuntimeError):
     """A step, snapshot or restore before the first reset."""
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypedDict, TypeVar
 
 from langgraph_amc.errors import AMCError, ConfigurationError
-from langgraph_amc.tasks.environment import ReplayDivergedError, Steppable, StepResult
+from langgraph_amc.tasks.environment import ReplayDivergedError, Steppable, StepResult, WorldLostError
 from langgraph_amc.trajectories._json import dumps
 
 T = TypeVar("T")
@@ -80,7 +80,8 @@ class WorldPool:
     def step(self, history: History, action: Any) -> tuple[History, StepResult]:
         """Act at ``history``; the history after it, and (observation, reward, done, info).
 
-        A world that fails is closed, and the step is tried once more in another one, after a replay.
+        A world that fails is closed, and the step is tried once more in a new one, after a replay. What it raises as
+        an `AMCError` was said on purpose and is not tried again, but for `WorldLostError`.
 
         Raises
         ------
@@ -107,44 +108,48 @@ class WorldPool:
     def _in_one(self, history: History | None, use: Callable[[_Live], T]) -> T:
         for last in (False, True):
             try:
-                with self._taken(history) as live:
+                with self._taken(history, new=last) as live:
                     if history is not None:
                         live.replay(history, self._digest)
                     return use(live)
-            except AMCError:
-                raise  # it was said on purpose: another world would say the same
-            except Exception:
-                if last:
+            except Exception as error:
+                if last or _said(error):
                     raise
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _taken(self, history: History | None) -> Iterator[_Live]:
-        live = self._take(history)
+    def _taken(self, history: History | None, new: bool) -> Iterator[_Live]:
+        live = self._take(history, new)
         sound = False
         try:
             yield live
             sound = True
-        except AMCError:
-            sound = True
+        except Exception as error:
+            sound = _said(error)
             raise
         finally:
             self._give_back(live, sound)
 
-    def _take(self, history: History | None) -> _Live:
+    def _take(self, history: History | None, new: bool) -> _Live:
+        replaced: list[_Live] = []
         with self._changed:
             while True:
                 if self._closed:
                     raise PoolClosedError("this pool of worlds is closed: make a new one")
-                found = self._choose(history)
+                found = None if new else self._choose(history)
                 if found is not None:
                     self._idle.remove(found)
                     return found
                 if self._live < self.size:
                     self._live += 1
                     break
+                if self._idle:  # a new one is wanted: whatever broke the last may have broken all
+                    replaced.append(self._idle.pop(0))
+                    break
                 self._changed.wait()
         try:
+            for live in replaced:
+                live.abandon()
             return _Live(self._make())
         except BaseException:
             with self._changed:
@@ -179,8 +184,7 @@ class WorldPool:
         if sound and not keep:
             live.world.close()
         elif not sound:
-            with suppress(Exception):  # what broke it is being raised
-                live.world.close()
+            live.abandon()
 
 
 class _Live:
@@ -218,6 +222,11 @@ class _Live:
         self.history = {**before, "steps": [*before["steps"], past]}
         return self.history, (observation, reward, done, info)
 
+    def abandon(self) -> None:
+        """Close a world that is, or may be, broken: what broke it is told already."""
+        with suppress(Exception):
+            self.world.close()
+
     def replay(self, history: History, digest: Callable[[Any], str]) -> None:
         if not self.stands_before(history):
             found, _ = self.reset(history["task"], digest)
@@ -230,6 +239,11 @@ class _Live:
                 if now[part] != past[part]:
                     self.history = None
                     raise ReplayDivergedError(number, part, past[part], now[part])
+
+
+def _said(error: Exception) -> bool:
+    """Whether another world would say the same."""
+    return isinstance(error, AMCError) and not isinstance(error, WorldLostError)
 
 
 def _close_all(worlds: Sequence[_Live]) -> None:
