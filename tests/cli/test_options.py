@@ -32,6 +32,8 @@ SHARED = {
 COMMANDS = ("collect", "compare", "advise", "iterate", "tune", "train-value")
 ELSEWHERE = {("tune", "--boundary"), ("tune", "--split"), ("iterate", "--split")}
 """Where the same word says more."""
+LONG = ("run", "collect", "compare", "advise", "iterate", "evolve", "optimize", "coevolve", "design")
+COMMANDS_OF_ALL = tuple(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def test_shared_options_are_one_option() -> None:
@@ -46,25 +48,28 @@ def test_shared_options_are_one_option() -> None:
     assert {word: helps for word, helps in told.items() if len(helps) > 1} == {}
 
 
-@pytest.mark.parametrize("command", ["evolve", "optimize", "coevolve", "design"])
-def test_the_help_is_not_cut_on_eighty_columns(command: str) -> None:
+@pytest.mark.parametrize("command", COMMANDS_OF_ALL)
+def test_the_help_is_not_cut_on_eighty_columns_nor_broken_after_single_words(command: str) -> None:
     printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).output
     assert max(map(len, printed.splitlines())) <= 80
-    assert "…" not in printed.replace("amc-local/…", "")
+    boxes = "".join(line for line in printed.splitlines(keepends=True) if line.startswith("│"))
+    assert "…" not in re.sub(r"amc-local/…|0, 1, …", "", boxes)
     for option in typer.main.get_command(app).commands[command].params:  # type: ignore[attr-defined]
         for name in (*option.opts, *option.secondary_opts):
             assert not name.startswith("--") or name in printed
+    assert not re.search(r"(│ {20,}[^\s\[]+ *│\n){2}", boxes)
 
 
-@pytest.mark.parametrize("command", ["evolve", "optimize", "coevolve", "design"])
+@pytest.mark.parametrize("command", LONG)
 def test_long_commands_have_their_options_in_panels_and_no_lines_that_end_early(command: str) -> None:
-    printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "110", "NO_COLOR": "1"}).output
-    titles = re.findall(r"^╭─ (.*?) ─", printed, flags=re.M)
-    assert titles[:2] == ["Arguments", "Options"]
-    assert len(titles) > 3
-    told = printed.partition("╭")[0]
-    assert "[]" not in told  # what the markup swallows
-    assert not re.search(r"\n +\w+ *\n(?= +\w)", told)  # one word alone, as of lines that were wrapped twice
+    for columns in ("60", "110"):
+        printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": columns, "NO_COLOR": "1"}).output
+        titles = re.findall(r"^╭─ (.*?) ─", printed, flags=re.M)
+        assert titles[:2] == ["Arguments", "Options"]
+        assert len(titles) > 3
+        told = printed.partition("╭")[0]
+        assert "[]" not in told  # what the markup swallows
+        assert not re.search(r"\n +\w+ *\n(?= +\w)", told)  # one word alone, as of lines that were wrapped twice
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def run(
     trials: Trials = TRIALS,
     pool: Pool | None = None,
     start: SkillLibrary | None = None,
+    references: tuple[Any, ...] = (),
 ) -> list[Any]:
     """Start, or go on; the events of this call."""
     if not world.weighty:
@@ -59,7 +60,8 @@ def run(
 
     async def going() -> list[Any]:
         with History(file, header) as history:
-            async with aclosing(coevolve(course, trials, world, pool or Pool(), history)) as events:
+            looping = coevolve(course, trials, world, pool or Pool(), history, references)
+            async with aclosing(looping) as events:
                 return [event async for event in events]
 
     return asyncio.run(going())
@@ -117,6 +119,23 @@ def test_several_challengers_at_a_time(tmp_path: Path) -> None:
     assert {len(record.notes[NOTE]["libraries"]) for record in log.records} >= {1, 4}
     assert set(rules_of(replay_skills(log).champion)) <= {"helpful", "useful", "idle", "vain"}
     assert effect_of(replay_skills(log).champion) > 0.3
+
+
+def test_a_rule_that_repeats_an_answer_is_never_tried_and_the_proposer_is_told(tmp_path: Path) -> None:
+    world = World(weighty=False)
+    events = run(tmp_path / "h.jsonl", world, references=(None, {"answer": ["Do what is helpful."]}))
+    log = read(tmp_path / "h.jsonl")
+    skills = replay_skills(log)
+    assert rules_of(skills.champion) == ["useful"]
+    [refused] = [old for old in skills.rejected if old.reason.startswith("it repeats the reference of a task")]
+    assert refused.proposal.edits[0].section == "helpful"
+    assert "do what is helpful" in refused.reason
+    told = [e for e in events if isinstance(e, Coevolved)]
+    assert [e.refused for e in told if e.refused] == [(refused,)]
+    # it was asked again: neither is the rule tried, nor does the run end with it
+    assert len([e for e in told if e.verdicts]) == len(EFFECT) - 1
+    again = run(tmp_path / "h.jsonl", World(weighty=False))
+    assert [e.skills for e in again[0].known] == [e.skills for e in told]
 
 
 def test_killed_anywhere_it_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from langgraph_amc.evolution.history import read
 from langgraph_amc.evolution.strategy import Strategy
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.skills.library import SkillLibrary
+from langgraph_amc.tasks import TaskSet
 from langgraph_amc.trajectories.store import TrajectoryStore
 from tests.coevolve.agents import agent, answers, names, replying, right, tasks
 from tests.coevolve.worlds import Pool, rules_of
@@ -89,6 +91,21 @@ def test_skills_alone_behind_a_real_server(tmp_path: Path) -> None:
         "skills",
         "trajectories.sqlite",
     ]
+
+
+def test_a_rule_that_stands_in_a_held_out_answer_is_refused_as_in_optimising(tmp_path: Path) -> None:
+    every = tasks()
+    held_out = TaskSet(replace(task, reference="Do what is helpful") for task in every.split("held-out"))
+    given = {**WEIGHTLESS, "strategy": Strategy(population=2), "generations": 3}
+    with OpenAIServer() as server:
+        server.reply = replying()
+        app, pool = agent(server), Pool(rules=("helpful",))
+        found = coevolve(app, every.split("train"), right, pool, out=tmp_path / "leak", held_out=held_out, **given)
+    [said] = found.refused
+    assert said.startswith("create skill rules: it repeats the reference of a task: “do what is helpful”")
+    assert f"never tried: {said}" in found.to_text()
+    assert found.trials == ()
+    assert not len(SkillLibrary.read(found.skills))
 
 
 def test_cancelled_at_twenty_points_nothing_is_paid_twice(tmp_path: Path) -> None:

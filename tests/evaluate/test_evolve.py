@@ -218,6 +218,8 @@ def test_runs_that_all_fail_or_are_not_judged_end_it(world: Path, tmp_path: Path
         run(world, tmp_path / "broken", tasks=broken)
     with pytest.raises(NoRewardError, match="no score"):
         run(world, tmp_path / "out", tasks=TaskSet.from_iterable([{"id": "unjudged", "input": "fine"}]))
+    with pytest.raises(NoRewardError, match=r"rollouts was broken off by the limit .* raise --rollout-seconds"):
+        run(world, tmp_path / "short", options={"effects": {"*": "pure"}, "budget": Budget(seconds=1e-9)})
 
 
 def test_a_folder_of_another_run_is_not_gone_on_with(world: Path, tmp_path: Path) -> None:

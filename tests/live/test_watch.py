@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -64,8 +65,8 @@ def test_nothing_is_printed_by_default(capfd: pytest.CaptureFixture[str]) -> Non
     assert capfd.readouterr() == ("", "")
 
 
-def in_a_terminal(folder: Path, width: int, *words: str) -> str:
-    """What a command writes to a terminal of this width."""
+def in_a_terminal(folder: Path, width: int, *words: str, until: str | None = None, code: int = 0) -> str:
+    """What a command writes to a terminal of this width; it is interrupted where it has written ``until``."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(width), "LINES": "40", "TERM": "xterm-256color", "NAP": "0.3"}
     process = subprocess.Popen(
@@ -77,18 +78,36 @@ def in_a_terminal(folder: Path, width: int, *words: str) -> str:
         stderr=theirs,
     )
     os.close(theirs)
-    said, until = b"", time.monotonic() + 100
-    while time.monotonic() < until:
+    said, end = b"", time.monotonic() + 100
+    while time.monotonic() < end:
         ready, _, _ = select.select([ours], [], [], 0.2)
         try:
             said += os.read(ours, 65536) if ready else b""
         except OSError:  # the terminal's other end is closed
             break
+        if until is not None and re.search(until, _plain(said)):
+            until = None
+            process.send_signal(signal.SIGINT)
         if not ready and process.poll() is not None:
             break
     os.close(ours)
-    assert process.wait(10) == 0, said.decode()
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode())
+    assert process.wait(10) == code, said.decode()
+    return _plain(said)
+
+
+def _plain(said: bytes) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode(errors="replace"))
+
+
+def test_interrupted_it_leaves_the_runs_that_were_under_way_and_says_what_is_kept(folder: Path) -> None:
+    words = ("collect", "agent.py:graph", "--tasks", "tasks.jsonl", "--reward", "agent.py:fine", "-n", "2")
+    given = ("--store", "kept.sqlite", "--concurrency", "2")
+    said = in_a_terminal(folder, 100, *words, *given, until=r"[1-5]/6 .*\s+task[^/]*\s+t\d ", code=130)
+    last = said[said.rindex("collecting") :]
+    assert re.search(r"^t\d +\d+ .* the run was broken off", last, re.M), last
+    assert last.rstrip().endswith("amc: interrupted; the runs that have ended are kept in kept.sqlite")
+    said = in_a_terminal(folder, 80, "run", *WALK, "walk on", until=r"\bstep [12]\b", code=130)
+    assert said.rstrip().endswith("amc: interrupted")
 
 
 @pytest.mark.parametrize("width", [80, 140])

@@ -200,6 +200,26 @@ def test_nothing_is_wider_than_a_phone(told: Told, open_page: Any, width: int) -
     assert page.locator(".detail").is_visible()
 
 
+def test_lines_of_the_tree_carry_the_names_of_their_particles(told: Told, open_page: Any) -> None:
+    page = open_page(told.report).page
+    names = page.locator(".tree .names text").all_text_contents()
+    assert sorted(names) == sorted(branch.name for branch in tree_of(told.report).branches)
+    assert page.locator(".tree .names .chosen").last.text_content() == told.result.winner.name
+
+
+def test_words_stay_whole_in_tables_on_a_phone(told: Told, open_page: Any) -> None:
+    page = open_page(told.report, width=380, height=760).page
+    cells = [cell for cell in page.locator("td").all() if cell.inner_text() in ("finished", "pruned", "failed")]
+    lines = [
+        cell.evaluate(
+            "(c) => { const r = document.createRange(); r.selectNodeContents(c); return r.getClientRects().length }"
+        )
+        for cell in cells
+    ]
+    assert lines
+    assert set(lines) == {1}
+
+
 def test_it_prints(told: Told, open_page: Any, tmp_path: Path) -> None:
     page = open_page(told.report).page
     page.emulate_media(media="print")

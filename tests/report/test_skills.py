@@ -113,6 +113,7 @@ def coevolution() -> Coevolution:
             Tried(0, 1, ("create skill digging",), ("why",), YES, True),
             Tried(0, 1, ("create skill resting",), ("why",), NO, False),
         ),
+        refused=("create skill knowing: it repeats the reference of a task: “under the oak”",),
         validations=course.validations,
         best=4,
         stopped="all generations are done",
@@ -131,6 +132,7 @@ def test_a_coevolution(tmp_path: Path) -> None:
     assert report.title == "Clearly better after co-evolution"
     text = {fact.label: fact.text for fact in report.answer}
     assert "2 changes of the skills that were tried 1 were kept" in text["How it went"]
+    assert "1 proposal repeated the reference of a task" in text["How it went"]
     assert "90 told the weights, 80 the gate and 75 both" in text["Shared rollouts"]
     tried = next(s for s in report.sections if s.title == "Changes of the skills that were tried")
     assert isinstance(tried, Forest)

@@ -94,6 +94,7 @@ def test_a_soft_value_function_stays_one_and_a_plain_one_does_not_become_one() -
         ("01", "str"),
         (["0.5", "0.5"], "text"),
         ([1.0, float("inf")], "infinite"),
+        ([1.0, -1e308], r"returned -1e\+308: a value is at most 1e\+100 in size"),
         ([1.0, [2.0]], "no number"),
         (np.zeros((2, 2)), "no number"),
         (None, "NoneType"),

@@ -41,13 +41,15 @@ def _run() -> None:
     # LiteLLM would look its price list up in the network when it is imported
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     from langgraph_amc.cli.app import app
+    from langgraph_amc.cli.kept import kept
     from langgraph_amc.errors import AMCError
 
     try:
         app()
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            print("amc: interrupted; what was stored so far is kept", file=sys.stderr)
+            left = f"; {kept.get()}" if kept.get() else ""
+            print(f"amc: interrupted{left}", file=sys.stderr)
         raise
     except AMCError as error:
         print(f"amc: {error}", file=sys.stderr)

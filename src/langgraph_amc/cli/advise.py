@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from langgraph_amc.checks import without_password
+from langgraph_amc.cli.kept import keeps_trajectories
 from langgraph_amc.cli.options import (
     AsJson,
     Boundary,
@@ -23,6 +25,9 @@ from langgraph_amc.cli.options import (
     Seed,
     Split,
     check_stored,
+    in_runs,
+    in_tasks,
+    in_value,
     read_effects,
 )
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
@@ -39,20 +44,20 @@ def advise(
             help="The app, as in langgraph.json: ./agent.py:graph; not needed with --store", show_default=False
         ),
     ] = None,
-    tasks: Annotated[str | None, typer.Option(help="Run a pilot on these: tasks.jsonl, or file.py:name")] = None,
-    reward: Annotated[str | None, typer.Option(help="file.py:function of a finished run, or an evaluator")] = None,
+    tasks: Annotated[str | None, in_tasks(help="Run a pilot on these: tasks.jsonl, or file.py:name")] = None,
+    reward: Annotated[str | None, in_tasks(help="file.py:function of a finished run, or an evaluator")] = None,
     value: Annotated[
-        str | None, typer.Option(help="Folder of a trained value function, or file.py:function; not of these tasks")
+        str | None, in_value(help="Folder of a trained value function, or file.py:function; not of these tasks")
     ] = None,
     store: Annotated[
         str | None, typer.Option(help="Stored runs to advise on; with --tasks: where the pilot's are kept")
     ] = None,
-    particles: Annotated[int, typer.Option("--particles", "-n", help="N, and runs per task of a pilot", min=2)] = 8,
-    limit: Annotated[int, typer.Option(help="Tasks of a pilot, at most", min=1)] = PILOT_TASKS,
+    particles: Annotated[int, in_runs("--particles", "-n", help="N, and runs per task of a pilot", min=2)] = 8,
+    limit: Annotated[int, in_tasks(help="Tasks of a pilot, at most", min=1)] = PILOT_TASKS,
     split: Split = None,
     resample: Resample = None,
     observable: Annotated[
-        bool, typer.Option("--observable", help="The reward is known when serving: best-of-N takes the best for sure")
+        bool, in_value("--observable", help="The reward is known when serving: best-of-N takes the best for sure")
     ] = False,
     boundary: Boundary = None,
     effects: EffectsOf = None,
@@ -90,6 +95,8 @@ def advise(
         if tasks is not None:
             if app is None or reward is None:
                 raise ConfigurationError("a pilot needs the app, --tasks and --reward; without --tasks give --store")
+            if store is not None:
+                keeps_trajectories(without_password(store))
             budget = read_budget(max_usd, max_tokens, max_calls, max_seconds, price)
             with bar("running the pilot", quiet or as_json) as progress:
                 _pilot(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from langgraph_amc.cli.evolve import evolve
 from langgraph_amc.cli.executor import ExecutorName, Workers, with_executor
 from langgraph_amc.cli.importing import import_logs
 from langgraph_amc.cli.iterate import iterate
+from langgraph_amc.cli.kept import keeps_trajectories
 from langgraph_amc.cli.live import watched, watching
 from langgraph_amc.cli.optimize import optimize
 from langgraph_amc.cli.options import (
@@ -38,6 +40,10 @@ from langgraph_amc.cli.options import (
     Split,
     Tasks,
     check_writable,
+    flowing,
+    in_runs,
+    in_value,
+    panel,
     read_effects,
 )
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, plan, read_budget
@@ -53,7 +59,9 @@ from langgraph_amc.files import write_whole
 
 app = typer.Typer(help="Agentic Monte Carlo for LangGraph.", no_args_is_help=True, pretty_exceptions_enable=False)
 
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="What `amc tune` wrote; other options count more")]
+ConfigFile = Annotated[Path | None, in_runs("--config", help="What `amc tune` wrote; other options count more")]
+
+_compared = panel("What is compared")
 
 
 def _version(value: bool) -> None:
@@ -70,7 +78,6 @@ def root(
     warnings.showwarning = plain_warning
 
 
-@app.command()
 def collect(
     app_name: AppName,
     tasks: Tasks,
@@ -109,6 +116,7 @@ def collect(
     with TrajectoryStore(store) as opened:
         if (held := opened.counts().trajectories) and not quiet:
             stderr.print(f"{without_password(store)} holds {held} trajectories already: these are added to them")
+    keeps_trajectories(without_password(store))
     with TrajectoryStore(store) as opened, watching("collecting", quiet or as_json) as (callbacks, progress):
 
         async def collecting(where: Any) -> Any:
@@ -144,13 +152,12 @@ def collect(
         typer.echo(f"ended by the budget: {collected.exhausted}")
 
 
-@app.command()
 def compare(
     app_name: AppName,
     tasks: Tasks,
     reward: RewardName,
-    value: Annotated[str | None, typer.Option(help="Folder of a value function, URL, or file.py:function")] = None,
-    particles: Annotated[int | None, typer.Option("--particles", "-n", help="N, runs per task (8)", min=1)] = None,
+    value: Annotated[str | None, in_value(help="Folder of a value function, URL, or file.py:function")] = None,
+    particles: Annotated[int | None, in_runs("--particles", "-n", help="N, runs per task (8)", min=1)] = None,
     seeds: Seeds = 1,
     split: Split = None,
     limit: Limit = None,
@@ -158,11 +165,11 @@ def compare(
     boundary: Boundary = None,
     effects: EffectsOf = None,
     resample: Resample = None,
-    beta: Annotated[float | None, typer.Option(help="Temperature of the target, for 0/1 rewards")] = None,
-    same_tokens: Annotated[bool, typer.Option(help="Also run best-of-N with as many tokens as AMC used")] = True,
+    beta: Annotated[float | None, in_runs(help="Temperature of the target, for 0/1 rewards")] = None,
+    same_tokens: Annotated[bool, _compared(help="Also run best-of-N with as many tokens as AMC used")] = True,
     methods: Annotated[
         str | None,
-        typer.Option(help="Also run searches: 'bfs, dfs, beam, mcts(3, thoughts=90), foa'", show_default=False),
+        _compared(help="Also run searches: 'bfs, dfs, beam, mcts(3, thoughts=90), foa'", show_default=False),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result and its report, see amc report")] = None,
     concurrency: Concurrency = 8,
@@ -231,7 +238,6 @@ def compare(
         print_comparisons([comparison])
 
 
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for its trajectories, value model and table")] = Path("amc-demo"),
     quick: Annotated[bool, typer.Option("--quick", help="A smaller study: under 90 seconds")] = False,
@@ -259,24 +265,31 @@ def demo(
     console.print(f"{result.seconds:.0f} seconds in all", style="dim")
 
 
-app.command()(run)
-app.command()(report)
-app.command("train-value")(train_value)
-app.command("import")(import_logs)
-app.command()(advise)
-app.command()(iterate)
-app.command()(evolve)
-app.command()(optimize)
-app.command()(coevolve)
-app.command()(design)
-app.command()(tune)
-app.command()(plan)
-app.command()(runs)
-app.command()(show)
-app.command()(resume)
-app.command("serve-value")(serve_value)
-app.command()(settle)
-app.command()(prune)
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "collect": collect,
+    "compare": compare,
+    "demo": demo,
+    "run": run,
+    "report": report,
+    "train-value": train_value,
+    "import": import_logs,
+    "advise": advise,
+    "iterate": iterate,
+    "evolve": evolve,
+    "optimize": optimize,
+    "coevolve": coevolve,
+    "design": design,
+    "tune": tune,
+    "plan": plan,
+    "runs": runs,
+    "show": show,
+    "resume": resume,
+    "serve-value": serve_value,
+    "settle": settle,
+    "prune": prune,
+}
+for _name, _command in COMMANDS.items():
+    app.command(_name, help=flowing(_command))(_command)
 
 
 def _keep(comparison: Any, out: Path) -> None:

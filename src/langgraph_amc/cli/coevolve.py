@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from langgraph_amc.cli.evolve import _schedule, splits
+from langgraph_amc.cli.kept import goes_on
 from langgraph_amc.cli.live import standing
 from langgraph_amc.cli.options import (
     AppName,
@@ -85,6 +86,7 @@ def coevolve(
     from langgraph_amc.evolution.strategy import Strategy
 
     check_writable(out)
+    goes_on(out)
     parts = splits(tasks, split, validation, held_out, limit, seed)
     perturbed: dict[str, Any] = {"scope": scope}
     with standing(quiet or as_json) as told:

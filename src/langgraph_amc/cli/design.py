@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from langgraph_amc.cli.evolve import _schedule
+from langgraph_amc.cli.kept import goes_on
 from langgraph_amc.cli.options import AsJson, Quiet, Seed, check_writable, panel
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
 from langgraph_amc.cli.progress import stderr
@@ -57,6 +58,7 @@ def design(
     if problem not in PROBLEMS:
         raise ConfigurationError(f"there is no problem {problem!r}: {', '.join(PROBLEMS)}")
     check_writable(out)
+    goes_on(out)
     perturbed: dict[str, Any] = {"scope": scope}
     limits = Limits(seconds=seconds)
     found = run(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from langgraph_amc.cli.executor import ExecutorName, Workers
+from langgraph_amc.cli.kept import goes_on
 from langgraph_amc.cli.live import standing
 from langgraph_amc.cli.options import (
     AppName,
@@ -101,6 +102,7 @@ def evolve(
     from langgraph_amc.policy.budget import Budget
 
     check_writable(out)
+    goes_on(out)
     parts = splits(tasks, split, validation, held_out, limit, seed)
     strategy: dict[str, Any] = {"shaping": shaping, "baseline": baseline, "noise": noise}
     perturbed: dict[str, Any] = {"scope": scope}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
-import typer
+from langgraph_amc.cli.options import in_runs
 
 T = TypeVar("T")
 ExecutorName = Annotated[
-    str, typer.Option("--executor", help="local, or an installed integration that runs jobs elsewhere: ray")
+    str, in_runs("--executor", help="local, or an installed integration that runs jobs elsewhere: ray")
 ]
-Workers = Annotated[int, typer.Option(help="Processes, for an executor that is not local", min=1)]
+Workers = Annotated[int, in_runs(help="Processes, for an executor that is not local", min=1)]
 
 
 async def with_executor(

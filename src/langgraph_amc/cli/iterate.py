@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from langgraph_amc.cli.kept import kept
 from langgraph_amc.cli.options import (
     AppName,
     AsJson,
@@ -24,6 +25,8 @@ from langgraph_amc.cli.options import (
     RewardName,
     Seed,
     Tasks,
+    in_runs,
+    in_tasks,
     read_effects,
 )
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
@@ -41,14 +44,14 @@ def iterate(
     out: Annotated[Path, typer.Option(help="Folder for the trajectories and each round's value model")] = Path(
         "iterated"
     ),
-    rounds: Annotated[int, typer.Option(help="The most rounds", min=1)] = 3,
+    rounds: Annotated[int, in_runs(help="The most rounds", min=1)] = 3,
     particles: Particles = 8,
-    seeds: Annotated[int, typer.Option(help="Runs of each task as N particles, per round", min=1)] = 1,
-    split: Annotated[str | None, typer.Option(help="Collect on the tasks of this split")] = None,
+    seeds: Annotated[int, in_runs(help="Runs of each task as N particles, per round", min=1)] = 1,
+    split: Annotated[str | None, in_tasks(help="Collect on the tasks of this split")] = None,
     held_out: Annotated[
-        str | None, typer.Option(help="Measure on the tasks of this split; without splits a third is held out")
+        str | None, in_tasks(help="Measure on the tasks of this split; without splits a third is held out")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks of each split", min=1)] = None,
+    limit: Annotated[int | None, in_tasks(help="Only the first so many tasks of each split", min=1)] = None,
     boundary: Boundary = None,
     effects: EffectsOf = None,
     resample: Resample = None,
@@ -90,6 +93,7 @@ def iterate(
         "effects": read_effects(effects),
         "resample": resample,
     }
+    kept.set(f"the runs that have ended, and the rounds, are kept in {out}")
     with bar("iterating", quiet or as_json) as progress:
         found = asyncio.run(
             run(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from langgraph_amc.cli.evolve import splits
+from langgraph_amc.cli.kept import goes_on
+from langgraph_amc.cli.live import searching
 from langgraph_amc.cli.options import (
     AppName,
     AsJson,
@@ -25,11 +26,9 @@ from langgraph_amc.cli.options import (
     read_effects,
 )
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
-from langgraph_amc.cli.progress import stderr
 from langgraph_amc.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from langgraph_amc.evaluate.optimizing import Standing
     from langgraph_amc.skills.types import Proposer
 
 EXTRACTIVE = "extractive"
@@ -90,6 +89,7 @@ def optimize(
     from langgraph_amc.trajectories.store import TrajectoryStore
 
     check_writable(out)
+    goes_on(out)
     parts = splits(tasks, split, validation, held_out, limit, seed)
     if not len(parts[1]):
         raise ConfigurationError("give --validation, the tasks on which candidates are compared, beside --split")
@@ -101,7 +101,7 @@ def optimize(
         if evidence is not None:
             check_stored(evidence)
             more = stack.enter_context(TrajectoryStore(evidence)).trajectories(task_ids=parts[0].ids)
-        told = stack.enter_context(_standing(quiet or as_json))
+        told = stack.enter_context(searching(quiet or as_json))
         found = run(
             app_name,
             parts[0],
@@ -134,33 +134,3 @@ def _proposer(name: str) -> Proposer:
     from langgraph_amc.skills import ExtractiveProposer, LLMProposer
 
     return ExtractiveProposer() if name == EXTRACTIVE else LLMProposer(name)
-
-
-@contextmanager
-def _standing(quiet: bool) -> Iterator[Callable[[Standing], None]]:
-    """Two lines that say where the run stands; without a terminal, the plan and one line per proposal."""
-    from rich.live import Live
-    from rich.text import Text
-
-    planned, shown = False, 0
-    with ExitStack() as stack:
-        live = None
-        if stderr.is_terminal and not quiet:
-            live = stack.enter_context(Live(Text("starting"), console=stderr))
-
-        def update(at: Standing) -> None:
-            nonlocal planned, shown
-            if at.plan is not None and not planned and not quiet:
-                stderr.print(str(at.plan), highlight=False, markup=False, soft_wrap=True)
-            if live is not None:
-                live.update(Text(f"{at.doing}: {at.done}/{at.total} rollouts · {_found(at)}\n{at.last}", style="dim"))
-            elif at.tried > shown and not quiet:
-                stderr.print(f"{at.last} · {_found(at)}", highlight=False, markup=False, soft_wrap=True)
-            planned, shown = planned or at.plan is not None, at.tried
-
-        yield update
-
-
-def _found(at: Standing) -> str:
-    mean = "" if at.champion is None else f" · validation {at.champion:.3f}"
-    return f"{at.tried} tried, {at.accepted} taken{mean} · {at.tokens:,} tokens"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -12,20 +13,35 @@ import typer
 
 from langgraph_amc.errors import ConfigurationError
 
+
+def panel(name: str) -> Callable[..., Any]:
+    """Options of one panel of the help, so that each has its own columns and none is cut on 80 characters."""
+    return partial(typer.Option, rich_help_panel=name)
+
+
+def flowing(command: Callable[..., None]) -> str:
+    r"""A command's docstring with a line per paragraph, for terminals of any width to break; ``\b`` keeps its lines."""
+    parts = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(part if part.startswith("\b") else " ".join(part.split()) for part in parts)
+
+
+in_tasks, in_runs, in_value, in_budget = (panel(name) for name in ("Tasks", "Runs", "Value function", "Budget"))
+"""Panels that commands share."""
+
 AppName = Annotated[str, typer.Argument(help="The app, as in langgraph.json: ./agent.py:graph", show_default=False)]
-Tasks = Annotated[str, typer.Option(help="tasks.jsonl, or file.py:name of a TaskSet or a function")]
-RewardName = Annotated[str, typer.Option(help="file.py:function of a finished run, or an evaluator")]
-Split = Annotated[str | None, typer.Option(help="Only the tasks of this split")]
-Limit = Annotated[int | None, typer.Option(help="Only the first so many tasks", min=1)]
+Tasks = Annotated[str, in_tasks(help="tasks.jsonl, or file.py:name of a TaskSet or a function")]
+RewardName = Annotated[str, in_tasks(help="file.py:function of a finished run, or an evaluator")]
+Split = Annotated[str | None, in_tasks(help="Only the tasks of this split")]
+Limit = Annotated[int | None, in_tasks(help="Only the first so many tasks", min=1)]
 Seed = Annotated[int, typer.Option(min=0)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")]
-Concurrency = Annotated[int, typer.Option(help="Populations that run at a time", min=1)]
-Particles = Annotated[int, typer.Option("--particles", "-n", help="N, runs per task", min=1)]
-Seeds = Annotated[int, typer.Option(help="How many seeds: 0, 1, …", min=1)]
+Concurrency = Annotated[int, in_runs(help="Populations that run at a time", min=1)]
+Particles = Annotated[int, in_runs("--particles", "-n", help="N, runs per task", min=1)]
+Seeds = Annotated[int, in_runs(help="How many seeds: 0, 1, …", min=1)]
 EffectsOf = Annotated[
     list[str] | None,
-    typer.Option(
+    in_runs(
         "--effects",
         metavar="NAME=POLICY",
         help="What a tool does to the world: pure, stateful, commit or deny; *=pure for all others. Repeatable. "
@@ -33,18 +49,13 @@ EffectsOf = Annotated[
         show_default=False,
     ),
 ]
-Boundary = Annotated[str | None, typer.Option(help="auto, step, or the node before which particles are compared")]
-Resample = Annotated[str | None, typer.Option(help="e.g. 'every(3)', 'at(4, 12)', 'ess_below(0.5)'")]
+Boundary = Annotated[str | None, in_runs(help="auto, step, or the node before which particles are compared")]
+Resample = Annotated[str | None, in_runs(help="e.g. 'every(3)', 'at(4, 12)', 'ess_below(0.5)'")]
 StoreOfRuns = Annotated[str, typer.Argument(help="SQLite file or SQLAlchemy URL of collected trajectories")]
 NewStore = Annotated[str, typer.Option(help="SQLite file or SQLAlchemy URL")]
-Base = Annotated[str, typer.Option(help="Hugging Face path of the transformer to start from")]
-LossName = Annotated[str, typer.Option(help="bce, mse, hl_gauss or two_hot")]
-Epochs = Annotated[int, typer.Option(min=1)]
-
-
-def panel(name: str) -> Callable[..., Any]:
-    """Options of one panel of the help, so that each has its own columns and none is cut on 80 characters."""
-    return partial(typer.Option, rich_help_panel=name)
+Base = Annotated[str, in_value(help="Hugging Face path of the transformer to start from")]
+LossName = Annotated[str, in_value(help="bce, mse, hl_gauss or two_hot")]
+Epochs = Annotated[int, in_value(min=1)]
 
 
 def read_effects(given: list[str] | None) -> dict[str, Any] | None:

@@ -10,15 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from langgraph_amc.checks import without_password
-from langgraph_amc.cli.options import AppName, AsJson, Particles, check_stored
+from langgraph_amc.cli.options import AppName, AsJson, Particles, check_stored, in_budget, in_runs, in_tasks
 from langgraph_amc.errors import ConfigurationError
 
-MaxUsd = Annotated[float | None, typer.Option(help="Stop before more US dollars are spent")]
-MaxTokens = Annotated[int | None, typer.Option(help="Stop before more tokens are used")]
-MaxCalls = Annotated[int | None, typer.Option(help="Stop before more model calls are made")]
-MaxSeconds = Annotated[float | None, typer.Option(help="Start no model call after so long")]
+MaxUsd = Annotated[float | None, in_budget(help="Stop before more US dollars are spent")]
+MaxTokens = Annotated[int | None, in_budget(help="Stop before more tokens are used")]
+MaxCalls = Annotated[int | None, in_budget(help="Stop before more model calls are made")]
+MaxSeconds = Annotated[float | None, in_budget(help="Start no model call after so long")]
 PriceOf = Annotated[
-    str | None, typer.Option("--price", help="US dollars per million tokens, input/output, of a model no table knows")
+    str | None, in_budget("--price", help="US dollars per million tokens, input/output, of a model no table knows")
 ]
 
 
@@ -36,12 +36,12 @@ def read_budget(
 def plan(
     app_name: AppName,
     particles: Particles = 8,
-    tasks: Annotated[str | None, typer.Option(help="tasks.jsonl, or file.py:name; else one task")] = None,
-    store: Annotated[str | None, typer.Option(help="Trajectories of past runs, to estimate from")] = None,
-    model: Annotated[str | None, typer.Option(help="LiteLLM's name of the model, for its price")] = None,
-    calls: Annotated[str, typer.Option(help="Without past runs: model calls per run, LOW-HIGH")] = "3-12",
-    output_tokens: Annotated[int, typer.Option(help="Without past runs: tokens per answer", min=1)] = 300,
-    max_usd: Annotated[float | None, typer.Option(help="A cap: say how many particles fit")] = None,
+    tasks: Annotated[str | None, in_tasks(help="tasks.jsonl, or file.py:name; else one task")] = None,
+    store: Annotated[str | None, in_runs(help="Trajectories of past runs, to estimate from")] = None,
+    model: Annotated[str | None, in_runs(help="LiteLLM's name of the model, for its price")] = None,
+    calls: Annotated[str, in_runs(help="Without past runs: model calls per run, LOW-HIGH")] = "3-12",
+    output_tokens: Annotated[int, in_runs(help="Without past runs: tokens per answer", min=1)] = 300,
+    max_usd: Annotated[float | None, in_budget(help="A cap: say how many particles fit")] = None,
     price: PriceOf = None,
     as_json: AsJson = False,
 ) -> None:

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from langgraph_amc.cli.options import AppName, AsJson, Boundary, EffectsOf, Quiet, Resample, read_effects
+from langgraph_amc.checks import without_password
+from langgraph_amc.cli.kept import kept
+from langgraph_amc.cli.options import AppName, AsJson, Boundary, EffectsOf, Quiet, Resample, in_runs, read_effects
 from langgraph_amc.cli.plan import MaxCalls, MaxSeconds, MaxTokens, MaxUsd, PriceOf, read_budget
 from langgraph_amc.cli.progress import stderr
 from langgraph_amc.cli.runs import only_blocking, said_by
@@ -27,19 +29,17 @@ def run(
     state: Annotated[
         str | None, typer.Option("--input", help="The app's input as JSON instead, or @FILE", show_default=False)
     ] = None,
-    value: Annotated[str | None, typer.Option(help="Folder of a value function, URL, or file.py:function")] = None,
-    particles: Annotated[int | None, typer.Option("--particles", "-n", help="N (8)", min=1)] = None,
-    config: Annotated[Path | None, typer.Option(help="What `amc tune` wrote; other options count more")] = None,
+    value: Annotated[str | None, in_runs(help="Folder of a value function, URL, or file.py:function")] = None,
+    particles: Annotated[int | None, in_runs("--particles", "-n", help="N (8)", min=1)] = None,
+    config: Annotated[Path | None, in_runs(help="What `amc tune` wrote; other options count more")] = None,
     boundary: Boundary = None,
     resample: Resample = None,
     effects: EffectsOf = None,
-    thread: Annotated[
-        str | None, typer.Option(help="Thread of the app's own checkpointer; a new one by default")
-    ] = None,
+    thread: Annotated[str | None, in_runs(help="Thread of the app's own checkpointer; a new one by default")] = None,
     journal: Annotated[
         str | None, typer.Option(envvar="AMC_JOURNAL", help="SQLite file or SQLAlchemy URL, to go on after a kill")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Repeats the run, if the model does", min=0)] = None,
+    seed: Annotated[int | None, in_runs(help="Repeats the run, if the model does", min=0)] = None,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
     max_calls: MaxCalls = None,
@@ -60,6 +60,8 @@ def run(
 
     if report is not None:
         check_place(report)
+    if journal is not None:
+        kept.set(f"the run is kept in {without_password(journal)}: amc runs lists it")
     given = {
         "particles": particles,
         "value": None if value is None else load_value_by_name(value),

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from langgraph_amc.cli.account import moment, plain, table_of, tables
+from langgraph_amc.cli.kept import kept
 from langgraph_amc.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def resume(
     from langgraph_amc.tasks.loading import load_app
 
     loaded = load_app(app)
+    kept.set("the run is kept in the app's journal, and the same command goes on with it")
     output = resume_now(loaded, run) if only_blocking(loaded.checkpointer) else asyncio.run(aresume(loaded, run))
     record = output.amc if isinstance(output, AMCOutput) else last_run(loaded)
     said = said_by(output)

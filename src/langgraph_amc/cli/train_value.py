@@ -19,8 +19,12 @@ from langgraph_amc.cli.options import (
     StoreOfRuns,
     check_stored,
     check_writable,
+    in_value,
+    panel,
 )
 from langgraph_amc.cli.progress import bar
+
+_held_out = panel("Held-out tasks")
 
 
 def train_value(
@@ -31,14 +35,14 @@ def train_value(
     epochs: Epochs = 3,
     lr: Annotated[
         float | None,
-        typer.Option(help="Learning rate; by default 5e-4, or 2e-4 where adapters are trained", show_default=False),
+        in_value(help="Learning rate; by default 5e-4, or 2e-4 where adapters are trained", show_default=False),
     ] = None,
     td_lambda: Annotated[
-        float, typer.Option(help="1 learns from outcomes; less leans on the stored values of later states")
+        float, in_value(help="1 learns from outcomes; less leans on the stored values of later states")
     ] = 1.0,
-    validation: Annotated[float, typer.Option(help="Part of the tasks that is held out; 0 holds none out")] = 0.2,
+    validation: Annotated[float, _held_out(help="Part of the tasks that is held out; 0 holds none out")] = 0.2,
     calibrate: Annotated[
-        bool, typer.Option(help="Fit a calibration to the held-out tasks, and keep it where it helps")
+        bool, _held_out(help="Fit a calibration to the held-out tasks, and keep it where it helps")
     ] = True,
     split: Split = None,
     seed: Seed = 0,

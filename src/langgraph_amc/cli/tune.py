@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from langgraph_amc.checks import without_password
-from langgraph_amc.cli.options import AsJson, Quiet, Seed, check_stored
+from langgraph_amc.cli.options import AsJson, Quiet, Seed, check_stored, in_runs
 from langgraph_amc.cli.progress import bar, print_whole, stderr
 from langgraph_amc.errors import ConfigurationError
 
@@ -22,18 +22,16 @@ SHOWN = 12
 def tune(
     store: Annotated[str, typer.Argument(help="SQLite file or SQLAlchemy URL of independent runs with rewards")],
     value: Annotated[str, typer.Option(help="Folder of a trained value function, or file.py:function")],
-    n: Annotated[str, typer.Option("--particles", "-n", help="Values of N to try, e.g. 4,8,16")] = "4,8",
+    n: Annotated[str, in_runs("--particles", "-n", help="Values of N to try, e.g. 4,8,16")] = "4,8",
     out: Annotated[Path, typer.Option(help="File for the chosen configuration")] = Path("amc.json"),
-    split: Annotated[
-        str | None, typer.Option(help="Only the tasks of this split: one that V did not learn from")
-    ] = None,
+    split: Annotated[str | None, in_runs(help="Only the tasks of this split: one that V did not learn from")] = None,
     boundary: Annotated[
-        str | None, typer.Option(help="The boundary with which the runs were collected, to be kept in the file")
+        str | None, in_runs(help="The boundary with which the runs were collected, to be kept in the file")
     ] = None,
     observable: Annotated[
-        bool, typer.Option("--observable", help="The reward of a finished run can be observed when serving")
+        bool, in_runs("--observable", help="The reward of a finished run can be observed when serving")
     ] = False,
-    replicates: Annotated[int, typer.Option(help="Simulated populations per task and setting", min=1)] = 8,
+    replicates: Annotated[int, in_runs(help="Simulated populations per task and setting", min=1)] = 8,
     seed: Seed = 0,
     all_rows: Annotated[bool, typer.Option("--all", help="Print every setting")] = False,
     quiet: Quiet = False,

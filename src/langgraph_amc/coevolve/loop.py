@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from langgraph_amc.evolution.strategy import Strategy
 from langgraph_amc.evolution.tracing import traced
 from langgraph_amc.skills.gate import Verdict
 from langgraph_amc.skills.library import SkillLibrary
-from langgraph_amc.skills.types import Evidence, Proposer
+from langgraph_amc.skills.types import Evidence, Proposer, Rejected
 from langgraph_amc.telemetry import names, span
 
 Floats = NDArray[np.float64]
@@ -78,12 +78,13 @@ class Rollouts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Coevolved:
-    """A generation is over and on the disk; ``skills`` as they go on."""
+    """A generation is over and on the disk; ``skills`` as they go on, ``refused``: what repeats a reference."""
 
     record: Record
     columns: tuple[Column, ...]
     verdicts: tuple[Verdict, ...]
     skills: Skills
+    refused: tuple[Rejected, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,17 @@ Event = Started | Coevolved | Validated | Stopped
 
 
 async def coevolve(
-    course: Course, trials: Trials, rollouts: Rollouts, proposer: Proposer, history: History
+    course: Course,
+    trials: Trials,
+    rollouts: Rollouts,
+    proposer: Proposer,
+    history: History,
+    references: Sequence[Any] = (),
 ) -> AsyncGenerator[Event, None]:
     """Run a history's strategy to the end of the course, from wherever the history is.
 
-    The first generation has no evidence to propose anything from, so it tries the champion alone.
+    The first generation has no evidence to propose anything from, so it tries the champion alone. A proposal that
+    repeats one of the ``references`` (of any task: nested as they are) is refused and never tried.
 
     Raises WeightsError and HistoryError where weights or skills are not those that the history says,
     ConfigurationError for settings that cannot work, and whatever rollouts and proposer raise.
@@ -133,7 +140,7 @@ async def coevolve(
         if not rollouts.weighty and _nothing_left(history.log, skills):
             reason = "the proposer has nothing more to try, and there are no weights to tune"
             break
-        coevolved = await _generation(course, trials, rollouts, proposer, history, skills)
+        coevolved = await _generation(course, trials, rollouts, proposer, history, skills, references)
         skills = coevolved.skills
         yield coevolved
         done = history.log.state.number
@@ -158,20 +165,29 @@ def _known(log: Log) -> tuple[Coevolved, ...]:
         note = Note.from_json(record.notes[NOTE])
         skills = followed(skills, note, number)
         columns = tuple(map(Column, record.notes["tasks"], record.notes["repeats"]))
-        found.append(Coevolved(record, columns, note.verdicts, skills))
+        found.append(Coevolved(record, columns, note.verdicts, skills, note.refused))
     return tuple(found)
 
 
 def _nothing_left(log: Log, skills: Skills) -> bool:
-    """Whether a generation tried the champion alone, and the proposer was asked after it for nothing."""
+    """Whether a generation tried the champion alone, and the proposer was asked after it for nothing.
+
+    One that was refused what it proposed may have something else.
+    """
     if skills.challengers or not log.records:
         return False
     last = Note.from_json(log.records[-1].notes[NOTE])
-    return last.asked and len(last.libraries) == 1
+    return last.asked and len(last.libraries) == 1 and not last.refused
 
 
 async def _generation(
-    course: Course, trials: Trials, rollouts: Rollouts, proposer: Proposer, history: History, skills: Skills
+    course: Course,
+    trials: Trials,
+    rollouts: Rollouts,
+    proposer: Proposer,
+    history: History,
+    skills: Skills,
+    references: Sequence[Any],
 ) -> Coevolved:
     strategy, state = history.log.header.strategy, history.log.state
     generation = ask(strategy, state)
@@ -187,15 +203,17 @@ async def _generation(
         update, after = tell(strategy, state, generation, told)
         notes = {"tasks": [c.task for c in columns], "repeats": [c.repeat for c in columns]}
         pending = Record(update, rewards, after, "", notes | {NOTE: {"arms": arms.tolist()}})
-        verdicts, went_on = await _after(course, trials, rollouts, proposer, history, skills, pending)
+        verdicts, went_on, refused = await _after(
+            course, trials, rollouts, proposer, history, skills, pending, references
+        )
         fresh = went_on.challengers if went_on.since == generation.number + 1 else ()
         tried = tuple(library.digest for library in skills.libraries)
         asked = generation.number + 1 < course.generations and (bool(verdicts) or not skills.challengers)
-        note = Note(arms.tolist(), tried, verdicts, asked, went_on.champion.digest, fresh)
+        note = Note(arms.tolist(), tried, verdicts, asked, went_on.champion.digest, fresh, refused)
         weights = await rollouts.apply(update)
         history.append(Record(update, rewards, after, weights, notes | {NOTE: note.to_json()}))
         written(history.log.records[-1], rewards.size)
-    return Coevolved(history.log.records[-1], columns, verdicts, went_on)
+    return Coevolved(history.log.records[-1], columns, verdicts, went_on, refused)
 
 
 async def _after(
@@ -206,17 +224,19 @@ async def _after(
     history: History,
     skills: Skills,
     pending: Record,
-) -> tuple[tuple[Verdict, ...], Skills]:
+    references: Sequence[Any],
+) -> tuple[tuple[Verdict, ...], Skills, tuple[Rejected, ...]]:
     """The gate, where a trial ends with this generation; and where none goes on, the next challengers."""
     verdicts = verdicts_of(trials, history, skills, pending)
     decided = skills.decided(verdicts) if verdicts else skills
     following = pending.update.generation.number + 1
     if decided.challengers or following == course.generations:
-        return verdicts, decided
+        return verdicts, decided, ()
     evidence = await rollouts.evidence((*history.log.records, pending), decided.champion)
     with span(names.SKILL_PROPOSAL, {names.SKILL_VERSION: decided.champion.digest}):
-        challengers = await proposed(proposer, decided, evidence, trials.challengers)
-    return verdicts, decided.challenged(challengers, following) if challengers else decided
+        challengers, refused = await proposed(proposer, decided, evidence, trials.challengers, references)
+    decided = decided.refusing(refused)
+    return verdicts, decided.challenged(challengers, following) if challengers else decided, refused
 
 
 def check_settings(course: Course, trials: Trials, strategy: Strategy) -> None:

@@ -65,6 +65,10 @@ class Skills:
         won = self.challengers[best]
         return replace(after, champion=won.library, accepted=(*self.accepted, won.proposal))
 
+    def refusing(self, refused: tuple[Rejected, ...]) -> Skills:
+        """After proposals that must not be tried: they are not proposed again either."""
+        return replace(self, rejected=(*self.rejected, *refused))
+
     def challenged(self, challengers: tuple[Challenger, ...], since: int) -> Skills:
         """With a new trial."""
         return replace(self, challengers=challengers, since=since)
@@ -78,7 +82,7 @@ class Note:
     ----------
     arms: [plots, columns] as lists. libraries: digest by arm. verdicts: of the trial that ended with it, else empty.
     asked: whether the proposer was asked after it. champion: digest after it. challengers: of the trial that begins
-        after it, else empty.
+        after it, else empty. refused: proposals of that time which must not be tried.
     """
 
     arms: list[list[int]]
@@ -87,6 +91,7 @@ class Note:
     asked: bool
     champion: str
     challengers: tuple[Challenger, ...]
+    refused: tuple[Rejected, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,6 +104,7 @@ class Note:
                 {"library": library_to_json(c.library), "proposal": proposal_to_json(c.proposal)}
                 for c in self.challengers
             ],
+            "refused": [{"proposal": proposal_to_json(r.proposal), "reason": r.reason} for r in self.refused],
         }
 
     @classmethod
@@ -107,7 +113,13 @@ class Note:
         challengers = tuple(
             Challenger(library_from_json(c["library"]), proposal_from_json(c["proposal"])) for c in data["challengers"]
         )
-        return cls(data["arms"], tuple(data["libraries"]), verdicts, data["asked"], data["champion"], challengers)
+        refused = tuple(
+            Rejected(proposal_from_json(r["proposal"]), r["reason"])
+            for r in data.get("refused", ())  # histories written before there was this check have none
+        )
+        return cls(
+            data["arms"], tuple(data["libraries"]), verdicts, data["asked"], data["champion"], challengers, refused
+        )
 
 
 def _verdict(told: Mapping[str, Any]) -> Verdict:
@@ -139,6 +151,7 @@ def followed(skills: Skills, note: Note, number: int) -> Skills:
         skills = skills.decided(note.verdicts)
     if note.champion != skills.champion.digest:
         raise HistoryError(f"generation {number} names another champion than its verdicts give")
+    skills = skills.refusing(note.refused)
     return skills.challenged(note.challengers, number + 1) if note.challengers else skills
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,8 @@ from langgraph_amc.evolution.loop import Course
 from langgraph_amc.skills.asking import asked
 from langgraph_amc.skills.edits import apply
 from langgraph_amc.skills.gate import Verdict, compare, fewest_tasks
-from langgraph_amc.skills.types import Evidence, Proposer, SkillError
+from langgraph_amc.skills.leaks import leak
+from langgraph_amc.skills.types import Evidence, Proposer, Rejected, SkillError
 from langgraph_amc.telemetry import names, span
 
 
@@ -73,18 +76,29 @@ def verdicts_of(trials: Trials, history: History, skills: Skills, pending: Recor
     return tuple(verdicts)
 
 
-async def proposed(proposer: Proposer, skills: Skills, evidence: Evidence, most: int) -> tuple[Challenger, ...]:
-    """New challengers; a proposal that does not fit the library, or was rejected before, is passed over."""
+async def proposed(
+    proposer: Proposer, skills: Skills, evidence: Evidence, most: int, references: Iterable[Any] = ()
+) -> tuple[tuple[Challenger, ...], tuple[Rejected, ...]]:
+    """New challengers, and proposals that are refused because they repeat one of the ``references``.
+
+    A proposal that does not fit the library, or was rejected before, is passed over.
+    """
     if not evidence:
-        return ()
+        return (), ()
+    answers = tuple(references)
     known = {r.proposal.key for r in skills.rejected} | {skills.champion.digest}
     found: list[Challenger] = []
+    refused: list[Rejected] = []
     for proposal in await asked(proposer, skills.champion, evidence, skills.rejected, most):
         try:
             library = apply(skills.champion, proposal.edits)
         except SkillError:
             continue
-        if proposal.key not in known and library.digest not in known and len(found) < most:
-            known |= {proposal.key, library.digest}
+        if {proposal.key, library.digest} & known or len(found) >= most:
+            continue
+        known |= {proposal.key, library.digest}
+        if reason := leak(proposal.edits, answers):
+            refused.append(Rejected(proposal, reason))
+        else:
             found.append(Challenger(library, proposal))
-    return tuple(found)
+    return tuple(found), tuple(refused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +14,7 @@ from langgraph_amc.context import RolloutNoise, current_member, rollout_noise
 from langgraph_amc.errors import AMCError
 from langgraph_amc.policy.budget import BudgetExceededError
 from langgraph_amc.runtime.engine import AsyncEngine
+from langgraph_amc.runtime.grading import Grades
 from langgraph_amc.runtime.isolation import OverlayStore
 from langgraph_amc.runtime.record import messages_of
 from langgraph_amc.runtime.request import TASK_KEY, StreamRequest, call_config
@@ -159,21 +160,39 @@ async def run_job(app: Any, job: Job, reward: RewardFunction) -> Outcome:
         if not record:  # the run itself broke; where only its particles failed they are results, labelled so
             raise
     result = record[0]
-    graded = [await _grade(job.task, report, reward) for report in result.particles]
+    grades = Grades(result.trace, job.settings.telemetry)
+    graded = [await _grade(job.task, report, reward, grades) for report in result.particles]
+    grades.answered(result.winner.name, _of(result.winner.name, result.particles, graded))
     missing = tuple(g[1] for g in graded if g[1] is not None)
     return Outcome(job, result, tuple(g[0] for g in graded), missing, 0 if told is None else told.placed)
 
 
-async def _grade(task: Task, report: ParticleReport, reward: RewardFunction) -> tuple[float | None, str | None]:
-    if report.trajectory.status == "failed":
-        return FAILED, None
+_Graded = tuple[float | None, str | None]
+"""A reward, and why it is missing."""
+
+
+async def _grade(task: Task, report: ParticleReport, reward: RewardFunction, grades: Grades) -> _Graded:
     if not paid(report.trajectory):
         return None, None
+    with grades.rewarding(report.name):
+        graded = await _judged(task, report, reward)
+        grades.graded(report.name, *graded)
+    return graded
+
+
+async def _judged(task: Task, report: ParticleReport, reward: RewardFunction) -> _Graded:
+    if report.trajectory.status == "failed":
+        return FAILED, None
     run = FinishedRun(
         task=task, output=report.output, messages=messages_of(report.output), trajectory=report.trajectory
     )
     judged = await reward.aevaluate(run)
     return judged.value, judged.error
+
+
+def _of(name: str, reports: Sequence[ParticleReport], graded: Sequence[_Graded]) -> float | None:
+    """The reward of this particle."""
+    return next(value for report, (value, _) in zip(reports, graded, strict=True) if report.name == name)
 
 
 class NoRewardError(AMCError):

@@ -63,6 +63,7 @@ class Run:
     happened: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     winner: str | None = None
     ended: bool = False
+    broken_off: bool = False
 
     @property
     def live(self) -> list[Row]:
@@ -93,10 +94,17 @@ class Board:
     def under_way(self) -> list[Run]:
         return [run for run in self.runs.values() if not run.ended]
 
+    @property
+    def shown(self) -> list[Run]:
+        """Those under way, and, where all were broken off together, those."""
+        return self.under_way or [run for run in self.runs.values() if run.broken_off]
+
     def hear(self, event: w.RunEvent) -> None:
         """Take an event in."""
         if isinstance(event, w.RunStarted):
             began = time.monotonic() - event.seconds
+            # what was broken off is of a past that nobody looks back on once something new begins
+            self.runs = {k: run for k, run in self.runs.items() if not run.broken_off}
             app, task = one_line(event.app), None if event.task is None else one_line(event.task)
             self.runs[event.run_id] = Run(event.run_id, app, task, event.particles, began)
         elif (run := self.runs.get(event.run_id)) is not None:
@@ -201,7 +209,7 @@ class Board:
 
     @_hear.register
     def _(self, event: w.RunEnded, run: Run) -> None:
-        run.ended = True
+        run.ended, run.broken_off = True, event.broken_off
         self.ended += 1
         if event.result is not None:
             run.winner = event.result.winner.name
@@ -224,5 +232,5 @@ class Board:
         return name in run.rows and run.rows[name].state == "running"
 
     def forget_ended(self) -> None:
-        """Keep only the runs under way."""
-        self.runs = {k: run for k, run in self.runs.items() if not run.ended}
+        """Keep only the runs under way, and those that were broken off: nothing may follow them."""
+        self.runs = {k: run for k, run in self.runs.items() if not run.ended or run.broken_off}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.constrain import Constrain
 from rich.segment import Segment
 
 _ASCII = str.maketrans("★✓✗●■‖←·×…–" + "▏▎▍▌▋▊▉█" + "▁▂▃▄▅▆▇", "*+xo#|<.x~-" + "   ====#" + "__..--=")
@@ -27,7 +28,11 @@ def to_ascii(text: str) -> str:
 
 
 def fitting(shown: RenderableType, console: Console) -> RenderableType:
-    """The picture in characters that the console has."""
+    """The picture in characters that the console has, with room at its end for the ``^C`` that a terminal writes.
+
+    Without that room the cursor would go to a new line, and the last picture would be drawn one below the one before.
+    """
+    shown = Constrain(shown, max(1, console.width - len("^C")))
     return shown if speaks_unicode(console) else _Ascii(shown)
 
 

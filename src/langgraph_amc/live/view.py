@@ -48,7 +48,7 @@ def one_run(run: Run, width: int, height: int) -> RenderableType:
 
 def many_runs(title: str, board: Board, done: int, total: int, width: int, height: int) -> RenderableType:
     """Several runs side by side: one row each."""
-    rows = board.under_way[: max(2, height - 5)]
+    rows = board.shown[: max(2, height - 5)]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=True)
     table.add_column("task", no_wrap=True, max_width=30 if width >= WIDE else 16)
     names = ("step", "live", "ESS", "best", "tokens") if width >= NARROW else ("step", "live")

@@ -79,8 +79,9 @@ class LiveView:
     def _picture(self) -> RenderableType:
         with self._lock:
             width, height = self._console.size
-            if self._title is None and len(self._board.runs) == 1:
-                return fitting(one_run(next(iter(self._board.runs.values())), width, height), self._console)
+            here = self._board.under_way or list(self._board.runs.values())
+            if self._title is None and len(here) == 1:
+                return fitting(one_run(here[0], width, height), self._console)
             total = self._total or len(self._board.runs)
             done = self._done if self._total else self._board.ended
             shown = many_runs(self._title or "running", self._board, done, total, width, height)

@@ -63,6 +63,8 @@ def coevolution_report(found: Plain) -> Report:
         f"{words.many(n, 'generation')}; {found['stopped']}. Of {words.many(len(found['trials']), 'change')} of the "
         f"skills that were tried {kept} were kept. Weights and skills after generation {found['best']} are the result."
     )
+    if refused := len(found.get("refused", ())):  # results of before there was this check do not say
+        went += f" {words.many(refused, 'proposal')} repeated the reference of a task: never tried."
     sharing: dict[str, int] = found["sharing"]
     told = (
         f"Of {sharing['train']:,} training rollouts {sharing['weights']:,} told the weights, {sharing['gate']:,} the "

@@ -86,6 +86,10 @@ class Lineages:
         life = self._lives.get(particle)
         return life.span if life is not None and life.traced and not life.over else None
 
+    def traced_all(self) -> dict[str, SpanContext]:
+        """Of every particle that was traced, its last span."""
+        return {name: life.span.get_span_context() for name, life in self._lives.items() if life.traced}
+
     def last(self, particle: str) -> Span | None:
         """The span of a particle, ended or not, or what hides it."""
         life = self._lives.get(particle)

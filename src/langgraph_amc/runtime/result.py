@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from langgraph_amc.runtime.effects.records import EffectRecord
 from langgraph_amc.runtime.searching import Thought
 from langgraph_amc.smc.weights import LogWeights
+from langgraph_amc.telemetry.spans import RunSpans
 from langgraph_amc.trajectories.types import Trajectory, Usage
 from langgraph_amc.value.targets import with_resamplings
 
@@ -94,6 +95,7 @@ class AMCResult:
     stopped: why no more were started, or those that still ran were ended; ``None`` where nobody decided that.
     selected_by: the rule that chose the winner, by the name that ``wrap(select=…)`` has for it.
     tree: of a search, parents before children; empty for the particle filter.
+    trace: where the run's spans are, for what is found out about it later; ``None`` where it was not traced.
     """
 
     run_id: str
@@ -112,6 +114,7 @@ class AMCResult:
     abstained: bool = False
     selected_by: str = ""
     tree: tuple[Thought, ...] = ()
+    trace: RunSpans | None = field(default=None, repr=False, compare=False)
 
     @property
     def thoughts(self) -> int:

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -223,6 +223,7 @@ class Run:
         """The record, and everybody who watches is told that the run is over."""
         result = self.result()
         if self._watch is not None:
+            result = replace(result, trace=self._watch.where())
             self._watch.tell(RunEnded, result=result, error=None, broken_off=False)
         return result
 

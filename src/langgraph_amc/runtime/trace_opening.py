@@ -32,6 +32,9 @@ class Hidden:
     def closing(self, particle: str) -> AbstractContextManager[None]:
         return spans.current(self.root)
 
+    def where(self) -> None:
+        """Nowhere."""
+
     def effect(self, particle: str, tool: str, key: str) -> AbstractContextManager[None]:
         return spans.current(self.root)
 

@@ -22,6 +22,7 @@ from langgraph_amc.runtime import watching
 from langgraph_amc.runtime.lineages import CHAIN, Lineages, timed
 from langgraph_amc.runtime.showing import gen_ai_messages
 from langgraph_amc.telemetry import Score, Telemetry, captures_content, names, spans
+from langgraph_amc.telemetry.scores import score_of
 
 EVALUATOR: dict[str, Any] = {names.KIND: "EVALUATOR"}
 TOOL: dict[str, Any] = {names.KIND: "TOOL"}
@@ -151,6 +152,10 @@ class RunTrace:
             span.set_attribute(names.EFFECT_STATE, state)
             span.end()
 
+    def where(self) -> spans.RunSpans:
+        """See `watching.Spans`."""
+        return spans.RunSpans(self.root.get_span_context(), self._particles.traced_all())
+
     # -- particles -----------------------------------------------------------------------------------
 
     def _stepped(self, event: watching.ParticleStepped) -> None:
@@ -168,7 +173,7 @@ class RunTrace:
             if span is not None:
                 span.set_attributes(facts)
                 if event.status == "failed":
-                    spans.failed(span, _kind(event.error))
+                    spans.failed(span, kind_of(event.error))
         if life is not None and event.reward is not None:
             self._evaluated(life, "reward", event.reward)
         self._particles.over(event.particle, event.status, _usage(event.usage))
@@ -256,7 +261,7 @@ class RunTrace:
         else:
             self.root.set_attribute(names.OUTCOME, outcome)
             if not event.broken_off:
-                spans.failed(self.root, _kind(event.error))
+                spans.failed(self.root, kind_of(event.error))
         self.root.end()
         if self._sink is not None and self._scores:
             self._sink.send(self._scores)
@@ -273,7 +278,7 @@ class RunTrace:
             if value is not None:
                 self._evaluated(self.root, name, value)
         if winner.trajectory.status == "failed":
-            spans.failed(self.root, _kind(winner.trajectory.error))
+            spans.failed(self.root, kind_of(winner.trajectory.error))
 
     def _start(self, name: str, parent: Span | None, facts: Mapping[str, Any], links: Sequence[Any] = ()) -> Span:
         context = trace.set_span_in_context(parent or self.root, self._around)
@@ -281,13 +286,12 @@ class RunTrace:
 
     def _evaluated(self, span: Span, name: str, value: float, when: int | None = None) -> None:
         """Tell of a score, as the conventions have it and to the viewer that keeps scores."""
-        span.add_event(names.EVALUATION, {names.EVALUATION_NAME: name, names.EVALUATION_SCORE: float(value)}, when)
+        spans.evaluated(span, name, value, when)
         if self._sink is not None:
-            own = span.get_span_context()
-            self._scores.append(Score(f"{own.trace_id:032x}", f"{own.span_id:016x}", name, float(value)))
+            self._scores.append(score_of(span.get_span_context(), name, value))
 
 
-def _kind(error: str | None) -> str:
+def kind_of(error: str | None) -> str:
     """The type of an error, of which type and message are told."""
     return (error or "error").partition(":")[0]
 

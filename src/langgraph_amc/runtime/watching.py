@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from langgraph_amc.telemetry.spans import RunSpans
 from langgraph_amc.trajectories.types import Status, Usage
 
 if TYPE_CHECKING:
@@ -262,6 +263,10 @@ class Spans(Protocol):
         """A held effect of the chosen particle happens."""
         ...
 
+    def where(self) -> RunSpans | None:
+        """The spans of the run so far, for what is found out later; ``None`` where none are kept."""
+        ...
+
 
 class Watch:
     """Tells those who watch one run.
@@ -296,6 +301,10 @@ class Watch:
                         RuntimeWarning,
                         stacklevel=2,
                     )
+
+    def where(self) -> RunSpans | None:
+        """See `Spans`."""
+        return None if self._spans is None else self._spans.where()
 
     def stepping(self, particle: str) -> AbstractContextManager[None]:
         """See `Spans`."""

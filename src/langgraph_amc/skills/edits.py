@@ -66,6 +66,11 @@ def describe(edit: Edit) -> str:
     return f"{edit.op}{where} {edit.skill}"
 
 
+def text_of(edits: Iterable[Edit]) -> str:
+    """All text that edits would write: names, titles, texts and descriptions."""
+    return "\n".join(part for edit in edits for part in (edit.skill, edit.section, edit.text, edit.description) if part)
+
+
 def alike(one: Edit, other: Edit) -> bool:
     """Whether two edits are the same, or all but the same in other words."""
     if one.key == other.key:

@@ -11,8 +11,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from langgraph_amc.skills.edits import text_of
+from langgraph_amc.skills.types import Edit
+
 LENGTH, SHORTEST = 8, 3
 _WORD = re.compile(r"\w+")
+
+
+def leak(edits: Iterable[Edit], references: Iterable[Any]) -> str:
+    """Why these edits must not be tried, if they repeat the reference of a task; else the empty text."""
+    found = copied(text_of(edits), references)
+    return "" if found is None else f"it repeats the reference of a task: “{found}”"
 
 
 def copied(text: str, references: Iterable[Any]) -> str | None:

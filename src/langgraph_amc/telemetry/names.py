@@ -148,6 +148,8 @@ SKILL_GATE_GAIN = _attribute("amc.skill.gate.gain")
 
 EVALUATION = "gen_ai.evaluation.result"
 """The event by which a score is told."""
+TRUE_REWARD = "true_reward"
+"""Name of the score that an evaluation gives a particle when its run is over."""
 
 # -- metrics ---------------------------------------------------------------------------------------------
 

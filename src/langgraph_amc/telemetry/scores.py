@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from opentelemetry.trace import SpanContext
+
 Annotator = Literal["CODE", "LLM"]
 
 
@@ -30,6 +32,11 @@ class Score:
     value: float
     label: str | None = None
     annotator: Annotator = "CODE"
+
+
+def score_of(span: SpanContext, name: str, value: float) -> Score:
+    """The score of this span, which may have ended."""
+    return Score(f"{span.trace_id:032x}", f"{span.span_id:016x}", name, float(value))
 
 
 @runtime_checkable

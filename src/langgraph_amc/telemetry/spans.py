@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -25,6 +26,17 @@ from langgraph_amc.telemetry import names
 
 own_trace: ContextVar[bool] = ContextVar("amc_own_trace", default=False)
 """Set where the next run is to be a trace of its own, linked to the span around it: one of many of an evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpans:
+    """Where the trace of a run is, for what is found out about it later: the span of it all, and of its particles.
+
+    ``particles``: by name, those that were traced.
+    """
+
+    run: SpanContext
+    particles: Mapping[str, SpanContext]
 
 
 _provider: ContextVar[TracerProvider | None] = ContextVar("amc_tracer_provider", default=None)
@@ -96,6 +108,11 @@ def unsampled(parent: Span) -> Span:
     """What to make current where everything that others trace inside is to be left out."""
     around = parent.get_span_context()
     return NonRecordingSpan(SpanContext(around.trace_id, around.span_id, False, TraceFlags(TraceFlags.DEFAULT)))
+
+
+def evaluated(on: Span, name: str, score: float, when: int | None = None) -> None:
+    """Tell of a score, as the conventions have it; ``when``: nanoseconds since the epoch, by default now."""
+    on.add_event(names.EVALUATION, {names.EVALUATION_NAME: name, names.EVALUATION_SCORE: float(score)}, when)
 
 
 def failed(started: Span, error: BaseException | str) -> None:

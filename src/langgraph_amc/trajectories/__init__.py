@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from langgraph_amc.trajectories.reading import read_calls
 from langgraph_amc.trajectories.transcript import (
     REWRITTEN,
     Transcript,
@@ -48,6 +49,7 @@ __all__ = [
     "Usage",
     "export_trajectories",
     "import_trajectories",
+    "read_calls",
     "segments_from_messages",
     "segments_from_states",
 ]

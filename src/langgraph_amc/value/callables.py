@@ -15,6 +15,7 @@ import numpy as np
 
 from langgraph_amc.checks import without_password
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.tasks.rewards import LARGEST
 from langgraph_amc.trajectories.types import Segments
 from langgraph_amc.value.errors import ValueScoreError
 from langgraph_amc.value.protocol import (
@@ -242,4 +243,8 @@ def _checked(returned: Any, count: int, source: object) -> FloatArray:
         raise ValueScoreError(f"{name} returned something that is no number: {error}") from error
     if np.isinf(scores).any():
         raise ValueScoreError(f"{name} returned an infinite value: return None where there is no value")
+    if (large := np.abs(scores) > LARGEST).any():  # differences of such values are no numbers any more
+        raise ValueScoreError(
+            f"{name} returned {scores[large][0]:g}: a value is at most {LARGEST:g} in size, as rewards are: divide both"
+        )
     return scores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from langgraph_amc.evaluate.coevolving.sharing import Sharing
 from langgraph_amc.evaluate.evolving.report import GenerationReport, HeldOut, ValidationReport
 from langgraph_amc.skills.edits import describe
 from langgraph_amc.skills.gate import Verdict
+from langgraph_amc.skills.types import Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Coevolution:
     ----------
     skills: folder of the library it ended with. model: of the tuned model; ``None`` where no weights were tuned.
     best: after how many generations weights and skills together were best on the validation tasks; the last without.
+    refused: edits that were never tried because they repeat the reference of a task, each with what it repeats.
     held_out: start and end on the held-out tasks, ``None`` without such tasks.
     sharing: who was told by which rollouts. rollouts, failed: of this call. found: that had ended in an earlier one.
     """
@@ -46,6 +49,7 @@ class Coevolution:
     weights: str
     generations: tuple[GenerationReport, ...]
     trials: tuple[Trial, ...]
+    refused: tuple[str, ...]
     validations: tuple[ValidationReport, ...]
     best: int
     stopped: str
@@ -72,6 +76,7 @@ class Coevolution:
                 f"generations {trial.since + 1} to {trial.until + 1}: {said} {', '.join(trial.edits)}: "
                 f"{trial.verdict.reason}"
             )
+        lines += [f"never tried: {said}" for said in self.refused]
         if self.validations:
             measured = ", ".join(f"{v.done}: {v.reward.mean:.3f}" for v in self.validations)
             lines.append(f"validation after generation … {measured}; best after {self.best}")
@@ -93,6 +98,11 @@ class Coevolution:
         if self.model is not None:
             lines.append(f"the model is in {self.model}")
         return "\n".join(lines)
+
+
+def refused_of(refused: Iterable[Rejected]) -> tuple[str, ...]:
+    """What is told of proposals that must not be tried."""
+    return tuple(f"{', '.join(map(describe, r.proposal.edits))}: {r.reason}" for r in refused)
 
 
 def trials_of(

@@ -23,7 +23,7 @@ from langgraph_amc.coevolve.standing import NOTE, Skills, library_to_json
 from langgraph_amc.coevolve.trials import Trials
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate.coevolving.remembering import Remembered
-from langgraph_amc.evaluate.coevolving.report import Coevolution, Trial, trials_of
+from langgraph_amc.evaluate.coevolving.report import Coevolution, Trial, refused_of, trials_of
 from langgraph_amc.evaluate.coevolving.rollouts import NO_WEIGHTS, SkilledRollouts, Weightless
 from langgraph_amc.evaluate.coevolving.sharing import count_sharing
 from langgraph_amc.evaluate.evolving.identity import identities
@@ -73,6 +73,7 @@ class _Seen:
     """What the loop has told so far."""
 
     trials: list[Trial] = field(default_factory=list)
+    refused: tuple[str, ...] = ()
     stopped: Stopped = field(default_factory=lambda: Stopped(0, 0, ""))
 
 
@@ -227,6 +228,7 @@ async def _run(
         weights=weights,
         generations=tuple(watcher.generations),
         trials=tuple(seen.trials),
+        refused=seen.refused,
         validations=tuple(watcher.validations),
         best=best,
         stopped=seen.stopped.reason,
@@ -246,7 +248,8 @@ async def _watched(
     """Run the loop to its end, and note what it tells."""
     seen = _Seen()
     skills: Skills | None = None
-    async with aclosing(run_loop(study.course(), trials, rollouts, proposer, history)) as events:
+    references = [task.reference for part in (study.tasks, study.validation, study.held_out) for task in part]
+    async with aclosing(run_loop(study.course(), trials, rollouts, proposer, history, references)) as events:
         async for event in events:
             match event:
                 case Started(known=known):
@@ -265,7 +268,8 @@ async def _watched(
 
 
 def _noted(seen: _Seen, before: Skills | None, event: Coevolved) -> Skills:
-    """Note the trial that ended with a generation."""
+    """Note the trial that ended with a generation, and what was refused after it."""
+    seen.refused += refused_of(event.refused)
     if event.verdicts and before is not None:
         number = event.record.update.generation.number
         champion = event.skills.champion.digest

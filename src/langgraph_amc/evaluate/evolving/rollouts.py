@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.evaluate.evolving.replicas import Replicas
-from langgraph_amc.evaluate.evolving.tally import Ended, Tally, reward_of
+from langgraph_amc.evaluate.evolving.tally import Ended, Tally, all_broken_off, reward_of
 from langgraph_amc.evaluate.runner import Job, NoRewardError, Outcome, paid
 from langgraph_amc.evolution.asktell import Update
 from langgraph_amc.evolution.loop import Column
@@ -243,7 +243,7 @@ class StoredRollouts:
             raise NoRewardError(f"all {len(failures)} rollouts failed, the first with {failures[0]}{hint}")
         if unjudged:
             raise NoRewardError(f"none of {len(rewards)} rollouts could be judged, the first because {unjudged[0]}")
-        raise NoRewardError(f"none of {len(rewards)} rollouts ended within its own limits: raise them")
+        raise all_broken_off(len(rewards))
 
     def _job(self, rollout: Rollout) -> Job:
         column, member = rollout.column, rollout.member

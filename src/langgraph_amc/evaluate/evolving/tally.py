@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass, field
 
-from langgraph_amc.evaluate.runner import Outcome, paid
+from langgraph_amc.evaluate.runner import NoRewardError, Outcome, paid
 from langgraph_amc.trajectories.store import Record, TrajectoryStore
 from langgraph_amc.trajectories.types import Trajectory, Usage
 
@@ -58,6 +58,14 @@ class Ended:
         records, self._records = self._records, []
         self._store.add_records(lambda: records, on_conflict="skip")
         self._stored = time.monotonic()
+
+
+def all_broken_off(count: int) -> NoRewardError:
+    """What to say where none of so many rollouts came to an end, and it was not the budget of the whole run."""
+    return NoRewardError(
+        f"each of {count} rollouts was broken off by the limit that every rollout has: raise --rollout-seconds or "
+        "leave it out (in Python: budget in options={…}, which is not the budget of the whole run)"
+    )
 
 
 def reward_of(trajectory: Trajectory) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langgraph_amc.evaluate.evolving.rollouts import OutOfBudgetError, SkillsNotReachedError
-from langgraph_amc.evaluate.evolving.tally import Tally
+from langgraph_amc.evaluate.evolving.tally import Tally, all_broken_off
 from langgraph_amc.evaluate.execution.executor import Executor
 from langgraph_amc.evaluate.runner import Job, NoRewardError, Outcome, paid
 from langgraph_amc.policy.budget import Limit, amount
@@ -168,7 +168,7 @@ class LibraryRollouts:
                 f"none of {len(found)} rollouts of an earlier call has a reward, and what has ended is not run again: "
                 "give another folder"
             )
-        raise NoRewardError(f"none of {len(found)} rollouts ended within its own limits: raise them")
+        raise all_broken_off(len(found))
 
     def _job(self, library: SkillLibrary, cell: Cell) -> Job:
         seed = mix(self.seed, cell.phase, cell.repeat)

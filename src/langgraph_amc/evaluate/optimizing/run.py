@@ -22,8 +22,8 @@ from langgraph_amc.evaluate.evolving.rollouts import OutOfBudgetError
 from langgraph_amc.evaluate.execution.executor import LocalExecutor
 from langgraph_amc.evaluate.execution.work import load_served_app
 from langgraph_amc.evaluate.optimizing.answers import paid_answers
-from langgraph_amc.evaluate.optimizing.history import History, Look
-from langgraph_amc.evaluate.optimizing.loop import Measured, Planned, Stopped, Tried, optimise
+from langgraph_amc.evaluate.optimizing.history import History, Look, Proposed
+from langgraph_amc.evaluate.optimizing.loop import Collected, Measured, Planned, Stopped, Tried, optimise
 from langgraph_amc.evaluate.optimizing.report import Candidate, HeldOut, Optimization, changes, held_out_report
 from langgraph_amc.evaluate.optimizing.rollouts import HELD_OUT, LibraryRollouts
 from langgraph_amc.evaluate.optimizing.spending import check_calls
@@ -151,7 +151,7 @@ async def aoptimize(
     judge = load_reward(reward) if isinstance(reward, str) else as_reward(reward)
     settings = read_settings(graph, **given)
     warn_of_tools(graph, given.get("effects"))
-    folder, watcher = made(Path(out)), Watcher(progress or (lambda _: None))
+    folder, watcher = made(Path(out)), Watcher(progress or (lambda _: None), about.rounds)
     same = identities(graph, judge, given.get("effects"))
     known = set(about.tasks.ids)
     more = [trajectory for trajectory in evidence if trajectory.task_id in known]
@@ -166,7 +166,7 @@ async def aoptimize(
         every = {task.id: task for task in (*about.tasks, *about.validation, *about.held_out)}
         executor = LocalExecutor(graph, judge)
         rollouts = LibraryRollouts(executor, store, settings, every, about.seed, concurrency, watcher.tell)
-        watcher.tokens = lambda: rollouts.tally.usage.tokens
+        watcher.tally = rollouts.tally
         run = _Run(about, base, rollouts, history, folder, watcher)
         found = await run.through(proposer or ExtractiveProposer(), more, lambda: answers.given)
     write_whole(folder / RESULT, json.dumps(found.to_json(), indent=1))
@@ -199,6 +199,10 @@ class _Run:
                             watcher.again()
                         case Measured(rewards):
                             watcher.old = watcher.new = estimate(rewards)
+                        case Collected(number):
+                            watcher.proposed(number, ())
+                        case Proposed(number, proposals):
+                            watcher.proposed(number, proposals)
                         case Tried(trial, champion, rewards):
                             watcher.trials.append(trial)
                             if trial.outcome == "accepted":

@@ -13,9 +13,9 @@ from langgraph_amc.evaluate.optimizing.history import Outcome, Trial
 from langgraph_amc.evaluate.optimizing.rollouts import VALIDATION, LibraryRollouts
 from langgraph_amc.evaluate.optimizing.study import Study
 from langgraph_amc.skills.archive import Entry, front
-from langgraph_amc.skills.edits import alike, apply, fitted
+from langgraph_amc.skills.edits import alike, apply, fitted, text_of
 from langgraph_amc.skills.gate import Verdict, compare
-from langgraph_amc.skills.leaks import copied
+from langgraph_amc.skills.leaks import leak
 from langgraph_amc.skills.library import SkillLibrary
 from langgraph_amc.skills.types import Edit, Proposal, Rejected, SkillError
 from langgraph_amc.trajectories.types import Trajectory
@@ -78,8 +78,8 @@ async def attempt(
         proposal, library = _fitted(library, proposal)
     except SkillError as error:
         return ended("stale", f"it does not fit the champion: {error}")
-    if leak := copied(_text(proposal.edits), (task.reference for task in rollouts.tasks.values())):
-        return ended("refused", f"it repeats the reference of a task: “{leak}”")
+    if reason := leak(proposal.edits, (task.reference for task in rollouts.tasks.values())):
+        return ended("refused", reason)
     title, tasks = f"round {number + 1}, candidate {place + 1}", study.validating()
     if (part := study.screened) < len(tasks):
         rewards = await rollouts.rewards(VALIDATION, library, tasks[:part], study.measured, title)
@@ -147,15 +147,11 @@ def _parts(search: Search, proposal: Proposal) -> list[Entry]:
     """What was measured alone of what is tried together."""
     if proposal.proposer != JOINT:
         return []
-    keys = {_text([edit]) for edit in proposal.edits}
-    return [e for e in search.archive if e.proposal is not None and {_text([x]) for x in e.proposal.edits} <= keys]
+    keys = {text_of([edit]) for edit in proposal.edits}
+    return [e for e in search.archive if e.proposal is not None and {text_of([x]) for x in e.proposal.edits} <= keys]
 
 
 def _alike(one: Proposal, other: Proposal) -> bool:
     if len(one.edits) != len(other.edits):
         return False
     return all(any(alike(a, b) for b in other.edits) for a in one.edits)
-
-
-def _text(edits: Iterable[Edit]) -> str:
-    return "\n".join(part for edit in edits for part in (edit.skill, edit.section, edit.text, edit.description) if part)

@@ -1,6 +1,7 @@
 /* The genealogy: one row per lane, one column per step. The pointer finds the nearest state; keys walk the tree. */
 
-const EDGE = { left: 34, right: 28, top: 34, bottom: 14 };
+const EDGE = { left: 34, right: 52, top: 34, bottom: 14 };
+const NAMED = 34; /* pixels between two steps from which a name fits behind a line that ends before the last one */
 const END = { pruned: "cross", failed: "cross", truncated: "stop", interrupted: "stop", selected: "star", finished: "ring" };
 
 function genealogy(section) {
@@ -37,11 +38,20 @@ function genealogy(section) {
       }
       nodes.append(mark(state, `n${index}`, x(index), y(index), shade(worth[index]), faded));
     });
+    const called = svg("g", { class: "names", "aria-hidden": "true" });
+    for (const branch of section.branches) {
+      const index = byId.get(`${branch.name}@${branch.steps}`);
+      if (index === undefined || (across < NAMED && branch.steps < steps)) continue;
+      const star = states[index].fate === "selected" ? 4 : 0;
+      called.append(svg("text", {
+        class: branch.selected ? "chosen" : undefined, x: x(index) + 8 + star, y: y(index) + 4, "font-size": down < 18 ? 9 : 11,
+      }, branch.name));
+    }
     const halo = svg("path", { class: "halo" }), spot = svg("circle", { class: "spot", r: 10 });
     const picture = svg("svg", {
       class: "tree", width: size.width, height: size.height, viewBox: `0 0 ${size.width} ${size.height}`,
       role: "listbox", tabindex: "0", "aria-label": `Tree of ${section.branches.length} particles over ${steps} steps. Arrow keys walk along it.`,
-    }, columns(section, steps, across, size.height), halo, edges, nodes, spot);
+    }, columns(section, steps, across, size.height), halo, edges, nodes, called, spot);
 
     show = (index) => {
       const path = [];
