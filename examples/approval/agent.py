@@ -63,9 +63,10 @@ def build(model: BaseChatModel, checkpointer: BaseCheckpointSaver | None = None)
         """Nothing is bought before this question is answered."""
         wanted, *others = state["messages"][-1].tool_calls
         answer = interrupt({"order": wanted["args"]}) if not others else {"reason": "one call at a time"}
-        if answer.get("approved"):
+        said = answer if isinstance(answer, dict) else {"approved": answer}
+        if said.get("approved") is True:  # nothing else is read as a yes
             return Command(goto="order")
-        refused = f"refused: {answer.get('reason', 'no reason given')}"
+        refused = f"refused: {said.get('reason', 'no reason given')}"
         calls = state["messages"][-1].tool_calls
         return Command(goto="think", update={"messages": [ToolMessage(refused, tool_call_id=c["id"]) for c in calls]})
 

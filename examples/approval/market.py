@@ -1,6 +1,5 @@
 """Offers and suppliers, made from names; what to buy, when an order is right, and a check that knows the rules only."""
 
-import json
 import random
 import re
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langgraph_amc.tasks import FinishedRun, Task
+from langgraph_amc.trajectories import read_calls
 
 SUPPLIERS = ("Albrecht", "Bruun", "Castel", "Dorn", "Eklund", "Farkas", "Gruber", "Holt", "Iversen", "Janda")
 ARTICLES = ("desk lamps", "office chairs", "whiteboards", "headsets", "monitors", "footrests", "shredders", "lockers")
@@ -81,24 +81,23 @@ def within_rules(transcript: str) -> float:
     if request is None:
         return 0.5
     quantity, article, days = int(request[1]), request[2], int(request[3])
+    said = transcript.replace("<|im_end|>", "")
     seen = {
         name: Offer(name, int(price), int(fee), int(wait))
-        for name, price, fee, wait in re.findall(
-            r"^(\w+): (\d+) EUR each, (\d+) EUR delivery, (\d+) days$", transcript, re.M
-        )
+        for name, price, fee, wait in re.findall(r"^(\w+): (\d+) EUR each, (\d+) EUR delivery, (\d+) days$", said, re.M)
     }
-    fine = set(re.findall(r"^(\w+) is certified$", transcript, re.M))
+    fine = set(re.findall(r"^(\w+) is certified$", said, re.M))
     faults = int(_GAVE_UP.search(transcript) is not None)
-    for name, text in re.findall(r"^(offers|supplier|place_order) (\{.*\})$", transcript, re.M):
-        given: dict[str, Any] = json.loads(text)
+    for name, given in read_calls(said):
+        named = str(given.get("name" if name == "supplier" else "supplier"))
         if name == "offers":
-            faults += given["article"] != article
+            faults += given.get("article") != article
         elif name == "supplier":
-            faults += given["name"] not in seen or seen[given["name"]].days > days
-        else:
-            offer = seen.get(given["supplier"])
-            faults += given["supplier"] not in fine or given["article"] != article or given["quantity"] != quantity
-            faults += offer is None or offer.days > days or given["total"] != offer.total(quantity)
+            faults += named not in seen or seen[named].days > days
+        elif name == "place_order":
+            offer = seen.get(named)
+            faults += named not in fine or given.get("article") != article or given.get("quantity") != quantity
+            faults += offer is None or offer.days > days or given.get("total") != offer.total(quantity)
     return float(0.9 * 0.2**faults)
 
 

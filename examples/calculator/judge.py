@@ -1,7 +1,8 @@
 """A value function without training: any function of a transcript that says how likely success is."""
 
-import json
 import re
+
+from langgraph_amc.trajectories import read_calls
 
 
 def plausible(transcript: str) -> float:
@@ -11,7 +12,7 @@ def plausible(transcript: str) -> float:
     for role, text in messages:
         if role in ("user", "tool"):
             known |= set(re.findall(r"\d+", text))
-        for call in re.findall(r"^(?:add|multiply) (\{.*\})$", text, re.M) if role == "assistant" else []:
-            if any(str(number) not in known for number in json.loads(call).values()):
+        for _, numbers in read_calls(text) if role == "assistant" else []:
+            if any(str(number) not in known for number in numbers.values()):
                 return 0.05
     return 0.9

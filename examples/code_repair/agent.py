@@ -20,6 +20,7 @@ from worktrees import run_tests as run_in_sandbox
 
 import langgraph_amc as amc
 from langgraph_amc.demo.stand_in import agent_model
+from langgraph_amc.trajectories.transcript import printable
 
 MAX_TURNS = 18
 PROMPT = """Repair the repository. Read what the issue is about, edit, and run the tests; they show what is still wrong.
@@ -41,16 +42,20 @@ class State(TypedDict, total=False):
 def read(path: str) -> str:
     """The text of a file."""
     files = worktree.get().files()
-    return files.get(path) or f"there is no {path}; there are: {', '.join(files)}"
+    return files[path] if path in files else f"there is no {path}; there are: {', '.join(files)}"
 
 
 @tool
 @amc.effect("stateful")
 def edit(path: str, old: str, new: str) -> str:
     """Replace a piece of a file, which must be in it exactly once, by another."""
-    text = worktree.get().files().get(path, "")
-    if path.startswith("tests/") or text.count(old) != 1:
-        return f"not edited: the piece is {text.count(old)} times in {path}, and tests are not edited"
+    text = worktree.get().files().get(path)  # by the one path each file has: another way to a test is no way round
+    if text is None or path.startswith("tests/"):
+        return f"not edited: {path} is no source of the repository"
+    if not old or text.count(old) != 1:
+        return f"not edited: the piece is {text.count(old) if old else 0} times in {path}"
+    if printable(new) != new:
+        return "not edited: there are characters in it that no file can hold"
     worktree.get().write(path, text.replace(old, new))
     return f"edited {path}"
 

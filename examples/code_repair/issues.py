@@ -65,8 +65,11 @@ def repaired(run: FinishedRun) -> float:
 
 
 def tests_pass(transcript: str) -> float:
-    """A value function: the share of the visible tests that passed when they were run last; before that, half."""
-    found = re.findall(r"(\d+) of (\d+) tests pass", transcript)
+    """A value function: the share of the visible tests that passed when they were run last; before that, 0.4.
+
+    It reads what the tool says; what the agent says of its tests counts for nothing.
+    """
+    found = re.findall(r"<\|im_start\|>tool\n(\d+) of ([1-9]\d*) tests pass", transcript)
     if not found:
         return 0.4
     share = int(found[-1][0]) / int(found[-1][1])

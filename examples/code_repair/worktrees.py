@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from weakref import finalize
 
 from langgraph_amc.files import write_whole
 from langgraph_amc.heuristics.errors import HeuristicFailure
@@ -35,9 +36,11 @@ class Worktree:
     """One checkout. ``snapshot`` and ``restore`` are what `langgraph_amc.Session` branches it by."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="amc-worktree-"))
-        self.root = self._folder / "files"
+        folder = Path(tempfile.mkdtemp(prefix="amc-worktree-"))
+        self.root = folder / "files"
         self.root.mkdir()
+        # also at the end of the process, for the one that a plain run uses and nobody closes
+        self._remove = finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def checkout(self, files: Mapping[str, str]) -> None:
         """Have these files and no others."""
@@ -70,7 +73,7 @@ class Worktree:
 
     def close(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove()
 
 
 def run_tests(files: Mapping[str, str]) -> dict[str, str]:

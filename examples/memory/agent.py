@@ -8,6 +8,7 @@ out for a scripted stand-in.
 """
 
 import re
+from itertools import takewhile
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.language_models import BaseChatModel
@@ -65,7 +66,9 @@ async def core_append(text: str, user: User, store: Store) -> str:
 async def core_replace(old: str, new: str, user: User, store: Store) -> str:
     """Replace a piece of core memory."""
     held = await read_core(user, store)
-    return await _write_core(user, store, held.replace(old, new)) if old in held else f"core memory has no {old!r}"
+    if not old or old not in held:
+        return f"core memory has no {old!r}"
+    return await _write_core(user, store, held.replace(old, new))
 
 
 @tool
@@ -126,8 +129,8 @@ def build(model: BaseChatModel, store: BaseStore) -> CompiledStateGraph:
         return "act" if state["messages"][-1].tool_calls else after_act(state)
 
     def after_act(state: State) -> str:
-        called = state["messages"][-1]
-        if called.type == "tool" and called.name != "reply":
+        results = list(takewhile(lambda m: m.type == "tool", reversed(state["messages"])))
+        if results and not any(m.name == "reply" for m in results):
             return "page"
         return "listen" if state["incoming"] else END
 

@@ -1,11 +1,11 @@
 """Conversations over many sessions that end with a question about earlier ones; reward and value function."""
 
-import json
 import random
 import re
 from collections.abc import Iterator
 
 from langgraph_amc.tasks import FinishedRun, Task
+from langgraph_amc.trajectories import read_calls
 
 NAMES = ("Ruben", "Siri", "Olev", "Mara", "Tess", "Anton", "Lene", "Paul", "Nadia", "Emil")
 TOWNS = ("Orlund", "Sandrum", "Velmora", "Tarsk", "Linvik", "Garsen")
@@ -51,8 +51,8 @@ def tasks(test: int = 6, sessions: int = 6) -> Iterator[Task]:
 def recalled(run: FinishedRun) -> float:
     """1 if the last reply has all that was asked for, as ``subject: value``, else 0."""
     assert run.task is not None
-    replies = [c["args"]["text"] for m in run.messages if m.type == "ai" for c in m.tool_calls if c["name"] == "reply"]
-    last = replies[-1] if replies else ""
+    calls = [c for m in run.messages if m.type == "ai" for c in m.tool_calls if c["name"] == "reply"]
+    last = str(calls[-1]["args"].get("text", "")) if calls else ""
     wanted = run.task.reference.items()
     return float(all(re.search(rf"{re.escape(subject)}: {value}\b", last) for subject, value in wanted))
 
@@ -70,8 +70,8 @@ def kept_and_found(transcript: str) -> float:
             heard |= told
         elif role == "tool":
             seen |= _details(text)
-        for name, arguments in re.findall(r"^(\w+) (\{.*\})$", text, re.M) if role == "assistant" else ():
-            details = _details(json.loads(arguments).get("text", ""))
+        for name, given in read_calls(text) if role == "assistant" else ():
+            details = _details(str(given.get("text", "")))
             if name == "reply":
                 faults += len(details - seen)
             elif name == "archival_insert":

@@ -53,7 +53,7 @@ def calculate(expression: str) -> str:
     """The value of an expression of whole numbers with +, - and *."""
     try:
         return str(_value(ast.parse(expression, mode="eval").body))
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         return f"Cannot calculate {expression}: {error}"
 
 

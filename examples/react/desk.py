@@ -1,11 +1,11 @@
 """The mail-order desk: its catalogue, orders to price, the reward, and a judge that needs no training."""
 
-import json
 import random
 import re
 from collections.abc import Iterator
 
 from langgraph_amc.tasks import FinishedRun, Task
+from langgraph_amc.trajectories import read_calls
 
 PRODUCTS = {  # euros, kilograms
     "desk": (120, 18), "lamp": (35, 2), "chair": (80, 9), "shelf": (64, 14), "rug": (45, 5), "mirror": (52, 7),
@@ -37,7 +37,7 @@ def correct(run: FinishedRun) -> float:
     """1 if the number at the end of the last message is the right one, else 0."""
     assert run.task is not None
     numbers = re.findall(r"-?\d+", run.messages[-1].text.replace(",", ""))
-    return float(bool(numbers) and int(numbers[-1]) == run.task.reference)
+    return float(numbers[-1:] == [str(run.task.reference)])
 
 
 def grounded(transcript: str) -> float:
@@ -50,7 +50,7 @@ def grounded(transcript: str) -> float:
         if role != "assistant":
             known |= set(re.findall(r"\w+", text))
             continue
-        native = [" ".join(json.loads(call).values()) for call in re.findall(r"^\w+ (\{.*\})$", text, re.M)]
+        native = [" ".join(map(str, given.values())) for _, given in read_calls(text)]
         for argument in native or re.findall(r"Action: *\w+\[(.*?)\]", text):
             if not set(re.findall(r"\w+", argument)) <= known:
                 return 0.05

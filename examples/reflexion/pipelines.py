@@ -79,9 +79,13 @@ def solved(run: FinishedRun) -> float:
     return float(program is not None and not failures(program, run.task.reference))
 
 
+_VERDICT = re.compile(r"<\|im_start\|>user\npassed (\d+) of ([1-9]\d*)")
+"""The evaluator's, not what the agent says of itself."""
+
+
 def passed_so_far(transcript: str) -> float:
     """A value function: the best share of the evaluator's examples passed so far, less once trials run out."""
-    shares = [int(passed) / int(of) for passed, of in re.findall(r"^passed (\d+) of (\d+)", transcript, re.M)]
+    shares = [int(passed) / int(of) for passed, of in _VERDICT.findall(transcript)]
     if not shares:
         return 0.5
     return 0.95 if shares[-1] == 1 else 0.1 + 0.5 * max(shares) * 0.8 ** len(shares)

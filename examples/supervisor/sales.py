@@ -1,13 +1,13 @@
 """What regions sold, questions about it, the reward, and a value function that checks where numbers come from."""
 
 import hashlib
-import json
 import random
 import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 from langgraph_amc.tasks import FinishedRun, Task
+from langgraph_amc.trajectories import read_calls
 
 REGIONS = ("North", "East", "South", "West", "Coast", "Valley", "Island", "Lakes")
 YEARS = range(2015, 2025)
@@ -50,7 +50,7 @@ def traceable(transcript: str) -> float:
         if role == "tool":
             known |= numbers
             continue
-        calls = [json.loads(call) for call in re.findall(r"^\w+ (\{.*\})$", text, re.M)]
+        calls = [given for _, given in read_calls(text)]
         given = {str(value) for call in calls for value in call.values()}
         faults += bool((given | numbers) - known) if role == "assistant" else 0
         if role == "assistant" and before == "tool" and not calls:  # a report: three regions, and maybe two years

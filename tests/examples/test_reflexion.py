@@ -74,8 +74,12 @@ def test_tasks_show_one_example_of_those_that_count() -> None:
 
 def test_the_value_is_the_share_that_passed() -> None:
     value = load_object(f"{PIPELINES}:passed_so_far")
-    assert value("passed 6 of 6") == 0.95
-    assert value("passed 4 of 6; no") > value("passed 1 of 6; no") > value("passed 1 of 6; no\npassed 0 of 6; no")
+
+    def after(*verdicts: str) -> float:
+        return value("".join(f"<|im_start|>user\n{verdict}<|im_end|>\n" for verdict in verdicts))
+
+    assert after("passed 6 of 6") == 0.95
+    assert after("passed 4 of 6; no") > after("passed 1 of 6; no") > after("passed 1 of 6; no", "passed 0 of 6; no")
 
 
 @pytest.mark.parametrize("words", commands("reflexion"))

@@ -198,6 +198,7 @@ def test_a_replay_that_differs_is_an_error_that_names_the_step(damage, step, par
 
 def test_closing():
     pool = WorldPool(Walk)
+    assert pool
     history, _ = pool.reset(1)
     pool.close()
     pool.close()

@@ -10,6 +10,7 @@ from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.runtime.journal import JournalError
 from langgraph_amc.runtime.particle import Particle
 from langgraph_amc.search import Preset, TreeSearch
+from langgraph_amc.search.tree import check_sizes
 from langgraph_amc.smc import TreeNode
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ def read_search(search: Any, given: Mapping[str, Any], *, valued: bool, rewarded
     """
     if not isinstance(search, TreeSearch | Preset) or isinstance(search, type):
         raise ConfigurationError(f"search is amc.search.mcts(), bfs(), dfs(), beam() or foa(), got {search!r}")
+    if isinstance(search, TreeSearch):
+        sizes = {"branches": search.branches, "first": search.first, "steps": search.steps, "at_once": search.at_once}
+        check_sizes(type(search).__name__, **sizes)
     decided = search.arguments if isinstance(search, Preset) else {"particles": search.at_once}
     taken = _DECIDED if isinstance(search, TreeSearch) else (*decided, "beta", "objective")
     if clash := [name for name in taken if given[name] != UNSET.get(name)]:

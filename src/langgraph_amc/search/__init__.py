@@ -10,7 +10,7 @@ from langgraph_amc.search.levels import Levels, beam, bfs
 from langgraph_amc.search.montecarlo import MCTS, mcts
 from langgraph_amc.search.parsing import parse_searches
 from langgraph_amc.search.run import tree_search
-from langgraph_amc.search.tree import Move, Tree, TreeSearch
+from langgraph_amc.search.tree import Move, SearchError, Tree, TreeSearch
 
 __all__ = [
     "MCTS",
@@ -18,6 +18,7 @@ __all__ = [
     "Levels",
     "Move",
     "Preset",
+    "SearchError",
     "Tree",
     "TreeSearch",
     "beam",

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langgraph_amc.search.tree import Move, Tree, affordable, check_number, check_room, check_sizes, closing
+from langgraph_amc.search.tree import (
+    Move,
+    Tree,
+    affordable,
+    check_limits,
+    check_number,
+    check_room,
+    check_sizes,
+    closing,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,7 @@ class DepthFirst:
 
     def __post_init__(self) -> None:
         check_sizes("dfs", branches=self.branches, answers=self.answers, steps=self.steps)
-        check_sizes("dfs", depth=self.depth, thoughts=self.thoughts)
+        check_limits("dfs", depth=self.depth, thoughts=self.thoughts)
         check_room("dfs", self.thoughts, self.branches + 1)
         check_number("dfs(threshold=…)", self.threshold, lambda x: True, "a finite number in units of reward")
 

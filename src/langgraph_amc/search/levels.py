@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langgraph_amc.search.tree import Move, Tree, affordable, check_room, check_sizes
+from langgraph_amc.search.tree import Move, Tree, affordable, check_limits, check_room, check_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Levels:
     def __post_init__(self) -> None:
         name = "beam" if self.holds else "bfs"
         check_sizes(name, branches=self.branches, width=self.width, steps=self.steps)
-        check_sizes(name, depth=self.depth, thoughts=self.thoughts)
+        check_limits(name, depth=self.depth, thoughts=self.thoughts)
         check_room(name, self.thoughts, self.first + self.width)
 
     @property

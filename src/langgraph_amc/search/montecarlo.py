@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.search.tree import Move, Tree, affordable, check_number, check_room, check_sizes, closing
+from langgraph_amc.search.tree import (
+    Move,
+    Tree,
+    affordable,
+    check_limits,
+    check_number,
+    check_room,
+    check_sizes,
+    closing,
+)
 
 Backup = Literal["mean", "max"]
 Evaluate = Literal["value", "rollout"]
@@ -34,7 +43,8 @@ class MCTS:
     steps: int
 
     def __post_init__(self) -> None:
-        check_sizes("mcts", branches=self.branches, thoughts=self.thoughts, depth=self.depth, steps=self.steps)
+        check_sizes("mcts", branches=self.branches, thoughts=self.thoughts, steps=self.steps)
+        check_limits("mcts", depth=self.depth)
         check_room("mcts", self.thoughts, self.branches + 1)
         check_number("mcts(exploration=…)", self.exploration, lambda c: c >= 0, "a number of at least 0")
         if self.backup not in ("mean", "max"):

@@ -30,6 +30,8 @@ def parse_searches(text: str) -> dict[str, TreeSearch | Preset]:
     try:
         found = ast.parse(text.strip(), mode="eval").body
         parts = found.elts if isinstance(found, ast.Tuple) else [found]
+        if not parts:
+            raise _unreadable(text, "it names none")
         return {ast.unparse(part): _search(part, text) for part in parts}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         if isinstance(error, ConfigurationError):
@@ -41,9 +43,22 @@ def _search(node: ast.expr, text: str) -> TreeSearch | Preset:
     call = ast.Call(node, [], []) if isinstance(node, ast.Name) else node
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _BY_NAME):
         raise _unreadable(text, f"{ast.unparse(node)!r} is not one of them")
-    options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}  # None: ** is refused
-    given: list[Any] = [ast.literal_eval(argument) for argument in call.args]
+    names = [keyword.arg for keyword in call.keywords]
+    if None in names:
+        raise _unreadable(text, f"{ast.unparse(node)!r} has ** in it")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise _unreadable(text, f"{twice}= is there twice")
+    options = {str(keyword.arg): _plain(keyword.value, text) for keyword in call.keywords}
+    given = [_plain(argument, text) for argument in call.args]
     return _BY_NAME[call.func.id](*given, **options)
+
+
+def _plain(node: ast.expr, text: str) -> Any:
+    """A number, a text or None, as it is written."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise _unreadable(text, f"{ast.unparse(node)!r} is no number, and no text in quotation marks") from None
 
 
 def _unreadable(text: str, why: str) -> ConfigurationError:

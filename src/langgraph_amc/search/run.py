@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from langgraph_amc.search.tree import Move, Tree, TreeSearch, closing
+from langgraph_amc.search.tree import Move, SearchError, Tree, TreeSearch, checked_move, closing
 from langgraph_amc.smc.branching import PopulationError, prune_all
 from langgraph_amc.smc.events import (
     Advanced,
@@ -57,7 +57,7 @@ async def tree_search(
     exhausted: why there is nothing left to search with, or None; then the best state there is runs as far as it can.
 
     If the population raises, or the generator is closed early, every particle still held is pruned.
-    Raises PopulationError for bad answers.
+    Raises PopulationError for bad answers, SearchError for moves that cannot be made.
     """
     walk = _Walk(population, search, scored)
     try:
@@ -76,11 +76,16 @@ async def tree_search(
                 walk.closed = True
                 move = closing(walk.tree)
             else:
-                move = Move() if walk.closed else search.decide(walk.tree)
+                move = Move() if walk.closed else checked_move(walk.tree, search.decide(walk.tree))
             for change in await walk.moved(move):
                 yield change
         for pruned in await walk.cleared():
             yield pruned
+        if not walk.finals:
+            raise SearchError(
+                "the search ended before any of its runs did, so there is no answer: TreeSearch.decide has to expand "
+                "or finish an open state as long as none has ended"
+            )
     except BaseException as error:
         await prune_all(population, list(walk.held.values()), error)
         raise

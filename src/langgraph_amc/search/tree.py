@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from langgraph_amc.checks import check_whole, is_number
-from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.checks import check_whole, is_number, is_whole
+from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.smc.nodes import TreeNode
 
 P = TypeVar("P")
+
+
+class SearchError(AMCError):
+    """A strategy that made a move which cannot be made, or that ended a search without an answer."""
 
 
 class Tree(Generic[P]):
@@ -92,6 +96,22 @@ class Move:
         return bool(self.expand or self.finish or self.rollout)
 
 
+def checked_move(tree: Tree[Any], move: object) -> Move:
+    """The move, if every state it names stands open and is named once; raises SearchError otherwise."""
+    if not isinstance(move, Move):
+        raise SearchError(f"TreeSearch.decide returns a Move, got {move!r}")
+    named = [*move.cut, *move.expand, *move.finish, *move.rollout]
+    standing = set(tree.having("open"))
+    for i in named:
+        if i not in standing or not is_whole(i):
+            raise SearchError(
+                f"TreeSearch.decide named {i!r}, which is no state that stands open: take them from tree.having('open')"
+            )
+        if named.count(i) > 1:
+            raise SearchError(f"TreeSearch.decide named the state {i} twice: cut, expand, finish or roll it out")
+    return move
+
+
 @runtime_checkable
 class TreeSearch(Protocol):
     """A strategy: which states are followed up. Made by `bfs`, `dfs`, `beam` and `mcts`; stateless."""
@@ -145,11 +165,15 @@ def affordable(tree: Tree[Any], most: int | None, cost: int) -> int | None:
     return None if most is None else max(0, most - tree.thoughts) // cost
 
 
-def check_sizes(name: str, **given: int | None) -> None:
-    """Raises ConfigurationError for what is no whole number of at least 1, or None where that means no limit."""
+def check_sizes(name: str, **given: object) -> None:
+    """Raises ConfigurationError for what is no whole number of at least 1."""
     for argument, size in given.items():
-        if size is not None:
-            check_whole(f"{name}({argument}=…)", size, 1)
+        check_whole(f"{name}({argument}=…)", size, 1)
+
+
+def check_limits(name: str, **given: int | None) -> None:
+    """Raises ConfigurationError for what is no whole number of at least 1, and not None, which means no limit."""
+    check_sizes(name, **{argument: size for argument, size in given.items() if size is not None})
 
 
 def check_room(name: str, thoughts: int | None, least: int) -> None:

@@ -73,6 +73,10 @@ class WorldPool:
         """Live worlds, in use or idle."""
         return self._live
 
+    def __bool__(self) -> bool:
+        """A pool without live worlds is one, too."""
+        return True
+
     def reset(self, task: Any) -> tuple[History, Any]:
         """Start ``task`` (JSON-able) in a live world; its history and the first observation."""
         return self._in_one(None, lambda live: live.reset(task, self._digest))
