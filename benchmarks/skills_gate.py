@@ -1,6 +1,6 @@
 """What the gate takes and what it leaves, over many seeds, where proposals are made by chance.
 
-    python benchmarks/skills_gate.py [--seeds 20] [--out skills_gate]
+    python benchmarks/skills_gate.py [--seeds 20] [--validation 60] [--out skills_gate]
 
 An agent (`tests/support/parcels.py`) asks a real HTTP server on loopback whose model is scripted but stochastic: how
 often it succeeds depends on which rules stand in its prompt. Asked as a proposer, it proposes useful, useless and
@@ -31,9 +31,13 @@ from langgraph_amc.skills.validation import problems_in  # noqa: E402
 from tests.support import parcels  # noqa: E402
 from tests.support.openai_server import OpenAIServer  # noqa: E402
 
-SIZES = {"train": 12, "validation": 24, "held_out": 24}
 CALLS = 1500
 """Model calls that one seed's run may make."""
+
+
+def sizes(validation: int) -> dict[str, int]:
+    """Tasks by split."""
+    return {"train": 12, "validation": validation, "held_out": 24}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,8 @@ class Row:
     calls: int
 
 
-def run(folder: Path, out: Path, seed: int) -> Optimization:
-    every = parcels.tasks(**SIZES)
+def run(folder: Path, out: Path, seed: int, validation: int) -> Optimization:
+    every = parcels.tasks(**sizes(validation))
     chat = amc.chat_model("openai/author", seed=seed, max_tokens=2000)
     return amc.optimize(
         f"{folder}/agent.py:graph",
@@ -69,14 +73,14 @@ def run(folder: Path, out: Path, seed: int) -> Optimization:
     )
 
 
-def study(folder: Path, seeds: int, server: OpenAIServer) -> list[Row]:
+def study(folder: Path, seeds: int, validation: int, server: OpenAIServer) -> list[Row]:
     """All seeds, each in a folder of its own."""
     rows = []
     for seed in range(seeds):
         before = len(server.requests)
         done = folder / f"seed-{seed}.json"
         out = folder / f"seed-{seed}"
-        found = run(folder, out, seed)
+        found = run(folder, out, seed, validation)
         assert problems_in(out / "skills") == []
         calls = len(server.requests) - before
         if done.exists():  # counted when it was run
@@ -98,15 +102,16 @@ def study(folder: Path, seeds: int, server: OpenAIServer) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--validation", type=int, default=60, help="tasks that a candidate is tried on")
     parser.add_argument("--out", type=Path, default=Path("skills_gate"))
     given = parser.parse_args()
-    folder = parcels.made(given.out.resolve(), **SIZES)
+    folder = parcels.made(given.out.resolve(), **sizes(given.validation))
     warnings.simplefilter("ignore", UserWarning)  # what the scripted proposer gets wrong, it gets wrong on purpose
     with OpenAIServer() as server:
         server.reply = parcels.reply
         os.environ |= {"OPENAI_API_BASE": server.base_url, "OPENAI_API_KEY": "none"}
         print("seed  proposed     taken        success         calls   (useful/useless/harmful)", flush=True)
-        result = _summary(study(folder, given.seeds, server))
+        result = _summary(study(folder, given.seeds, given.validation, server))
     for name, value in result.items():
         print(f"{name:>28}: {value}")
     print(json.dumps(result))

@@ -76,20 +76,20 @@ def wait_for_a_part_of_the_second_generation(out: Path, process: subprocess.Pope
             with TrajectoryStore(out / "trajectories.sqlite") as store:
                 if any(r.metadata["generation"] == len(log.records) for r in store.runs()):
                     return log
-        time.sleep(0.05)
+        time.sleep(0.02)
     raise AssertionError("the run did not get there")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_was_ended_goes_on_by_the_same_command(folder: Path, whole: Evolution, how: signal.Signals) -> None:
     out = folder / how.name
-    process = start(folder, how.name, NAP="0.7")
+    process = start(folder, how.name, NAP="0.25")
     wait_for_a_part_of_the_second_generation(out, process)
     process.send_signal(how)
     _, said = process.communicate(timeout=60)
     if how is signal.SIGINT:
         assert process.returncode == 130
-        assert "interrupted; what was stored so far is kept" in said
+        assert "interrupted; what has ended is kept in SIGINT" in said
         assert "Traceback" not in said
     done = len(read(out / "history.jsonl").records)
     assert 1 <= done < 3

@@ -105,5 +105,7 @@ def test_the_commands(tmp_path: Path) -> None:
     ]
     found = bare(tmp_path, COMMANDS.format(commands=commands))
     print("\n".join(found))
+    assert any("best-of-2" in line for line in found)
+    assert any("not observable" in line for line in found)
     assert sum("exit 0" in line for line in found) == 5
     assert sum("pip install 'langgraph-amc[local]'" in line for line in found) == 2
