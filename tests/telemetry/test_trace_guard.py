@@ -67,7 +67,8 @@ def as_without(found: amc.AMCResult) -> bool:
 def test_a_processor_or_sampler_that_raises_costs_the_trace_and_not_the_run(telemetry: amc.Telemetry) -> None:
     with pytest.warns(RuntimeWarning, match="raised RuntimeError.*; the run goes on without it") as warned:
         found = wrapped(telemetry=telemetry).invoke(INPUT).amc
-    assert sum("goes on without it" in str(w.message) for w in warned) <= 2, "once for what makes spans current, once for what writes events down"
+    ours = [w for w in warned if "goes on without it" in str(w.message)]
+    assert len(ours) <= 2, "once for what makes spans current, once for what writes events down"
     assert as_without(found)
 
 
