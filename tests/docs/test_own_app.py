@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,7 @@ def command(readme: str) -> list[str]:
     """The amc command that README gives for the example."""
     block = next(b for b in re.findall(r"```bash\n(.*?)```", readme, re.S) if "examples/calculator" in b)
     line = next(part for part in block.replace("\\\n", " ").splitlines() if part.startswith("amc compare"))
-    return line.split()
+    return shlex.split(line)
 
 
 def test_readme_example_runs(server: OpenAIServer) -> None:

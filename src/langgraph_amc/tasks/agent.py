@@ -15,6 +15,7 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
+from langgraph_amc.checks import check_whole
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.tasks.pool import History, WorldPool
 
@@ -49,8 +50,9 @@ def world_agent(
     prompt: the system message; ``{limit}`` in it becomes the number.
     read: the action in a reply; `read_action` by default.
     """
-    if limit < 1:
-        raise ConfigurationError(f"limit={limit}: an agent needs at least one action")
+    check_whole("limit", limit, 1)
+    if not isinstance(pool, WorldPool) and not callable(pool):
+        raise ConfigurationError(f"pool is a WorldPool, or a function that makes one, got {pool!r:.200}")
     read = read or read_action
     made: list[WorldPool] = [pool] if isinstance(pool, WorldPool) else []
 
@@ -74,7 +76,7 @@ def world_agent(
         return {"messages": [await model.ainvoke(state["messages"])]}
 
     def act(state: WorldState) -> WorldState:
-        history, answer = worlds().step(state["world"], read(state["messages"][-1].text))
+        history, answer = worlds().step(state["world"], read(_encodable(state["messages"][-1].text)))
         observation, reward, done, info = answer
         return {
             "world": history,
@@ -104,6 +106,11 @@ def read_action(text: str) -> str:
     _, marked, after = text.rpartition("Action:")
     lines = [line.strip(" `") for line in (after if marked else text).strip().splitlines()]
     return (lines[0 if marked else -1] if lines else "").removesuffix(".")
+
+
+def _encodable(text: str) -> str:
+    """With ``?`` for each lone half of a surrogate pair: JSON can bring one, and no process or server takes it."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def as_text(observation: Any) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypedDict, TypeVar
 
-from langgraph_amc.errors import AMCError, ConfigurationError
-from langgraph_amc.tasks.environment import ReplayDivergedError, Steppable, StepResult, WorldLostError
+from langgraph_amc.checks import check_whole
+from langgraph_amc.errors import AMCError
+from langgraph_amc.tasks.environment import NotStartedError, ReplayDivergedError, Steppable, StepResult, WorldLostError
 from langgraph_amc.trajectories._json import dumps
 
 T = TypeVar("T")
@@ -59,8 +60,7 @@ class WorldPool:
     """
 
     def __init__(self, make: Callable[[], Steppable], *, size: int = 8, digest: Callable[[Any], str] = digest) -> None:
-        if size < 1:
-            raise ConfigurationError(f"size={size}: a pool holds at least one live world")
+        check_whole("size", size, 1)
         self.size = size
         self._make, self._digest = make, digest
         self._idle: list[_Live] = []  # the least recently used first
@@ -90,7 +90,10 @@ class WorldPool:
         Raises
         ------
         ReplayDivergedError: a replayed action was answered differently than the first time.
+        NotStartedError: ``history`` is none.
         """
+        if not isinstance(history, Mapping) or history.keys() < History.__annotations__.keys():
+            raise NotStartedError(f"a world is acted on at a history, got {history!r:.200}: give what reset returned")
         return self._in_one(history, lambda live: live.step(action, self._digest))
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
+from langgraph_amc.checks import is_number
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.tasks import WorldLostError
 from langgraph_amc_agentgym.dialects import Dialect, Where, dialect_of
@@ -72,8 +73,8 @@ class Server:
     """
 
     def __init__(self, url: str, dialect: str | Dialect, *, timeout: float = 60.0) -> None:
-        if not timeout > 0:
-            raise ConfigurationError(f"timeout={timeout}: a request needs some seconds")
+        if not is_number(timeout) or timeout <= 0:
+            raise ConfigurationError(f"timeout={timeout!r}: a request needs some seconds")
         self.dialect = dialect_of(dialect)
         address = _address(url)
         self.shown = str(address.copy_with(username=None, password=None)).rstrip("/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from langgraph_amc.checks import check_whole
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.tasks import Task, TaskSet
 from langgraph_amc_agentgym.dialects import Dialect, dialect_of
@@ -30,8 +31,9 @@ def tasks(server: str | Dialect = "textcraft", *, count: int | None = None, indi
         raise ConfigurationError(
             f"how many tasks a {dialect.name} server has depends on its data: say it, tasks(…, indices=500)"
         )
-    if total < 1:
-        raise ConfigurationError(f"indices={total}: a server has at least one task")
+    check_whole("indices", total, 1)
+    if count is not None:
+        check_whole("count", count, 1)
     made = [_task(dialect, index) for index in range(total)]
     test = [task for task in made if dialect.test is not None and task.metadata["index"] in dialect.test]
     held_out = {task.id for task in test}

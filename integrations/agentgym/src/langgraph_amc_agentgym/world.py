@@ -55,6 +55,8 @@ class AgentGymWorld:
         """
         if self._env is None or not self._playing:
             raise NotStartedError("the environment has no known state: call reset(task) first")
+        if not isinstance(action, str):
+            raise AgentGymTaskError(f"an action is text, not {action!r:.200}")
         if self._done:
             raise AgentGymTaskError("the episode is over: call reset(task) to start another")
         dialect = self._server.dialect

@@ -36,8 +36,8 @@ class Kind:
 
     def split(self, variation: int) -> str:
         """Where ScienceWorld has this variation: ``train``, ``tune`` (its dev) or ``test``."""
-        if not 0 <= variation < self.variations:
-            raise ScienceWorldError(f"{self.name} has the variations 0 to {self.variations - 1}, not {variation}")
+        if type(variation) is not int or not 0 <= variation < self.variations:
+            raise ScienceWorldError(f"{self.name} has the variations 0 to {self.variations - 1}, not {variation!r}")
         return "train" if variation < self.train else "tune" if variation < self.train + self.dev else "test"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from langgraph_amc.checks import is_whole
 from langgraph_amc.tasks import Task, TaskSet
 from langgraph_amc_scienceworld.catalogue import AMC_KINDS, KINDS, Kind, ScienceWorldError, kind
 from langgraph_amc_scienceworld.world import STEP_LIMIT, ScienceWorldTask
@@ -45,6 +46,10 @@ def tasks(
     """
     if (train_ids is None) != (test_ids is None):
         raise ScienceWorldError("give train_ids and test_ids, or neither: the splits are made of both")
+    if variations is not None and not is_whole(variations, 1):
+        raise ScienceWorldError(f"variations={variations!r}: it is a whole number of at least 1, or None for all")
+    if not isinstance(names, Iterable):
+        raise ScienceWorldError(f"names={names!r}: it is a kind of task, or several, of {', '.join(KINDS)}")
     chosen = [kind(name) for name in ([names] if isinstance(names, str) else dict.fromkeys(names))]
     given = None if train_ids is None or test_ids is None else _given(train_ids, test_ids)
     index = {pair: number for number, pair in enumerate(agentgym())}
@@ -85,7 +90,15 @@ def _given(train_ids: Ids, test_ids: Ids) -> dict[int, str]:
 
 
 def _numbers(ids: Ids) -> Sequence[int]:
-    found = json.loads(Path(ids).read_text("utf-8")) if isinstance(ids, (str, Path)) else list(ids)
+    found: object = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else ids
+    if isinstance(ids, (str, Path)):
+        try:
+            found = json.loads(Path(ids).read_text("utf-8"))
+        except (OSError, ValueError) as exc:
+            raise ScienceWorldError(
+                f"{ids} cannot be read as AgentGym's task numbers ({exc}): give the file's path; it is not shipped "
+                "here, see the README"
+            ) from exc
     if not isinstance(found, list) or any(type(number) is not int for number in found):
         raise ScienceWorldError(f"{ids} is no list of AgentGym's task numbers: a JSON list of integers is needed")
     return found

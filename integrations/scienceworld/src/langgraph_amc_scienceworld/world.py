@@ -81,14 +81,16 @@ class ScienceWorldTask:
 
     def __post_init__(self) -> None:
         kind(self.name).split(self.variation)
+        if not isinstance(self.simplifications, str):
+            raise ScienceWorldError(f"simplifications are names separated by commas, not {self.simplifications!r}")
         chosen = [name for name in self.simplifications.split(",") if name]
         if unknown := [name for name in chosen if name not in SIMPLIFICATIONS]:
             raise ScienceWorldError(f"no simplifications: {unknown}; there are {', '.join(SIMPLIFICATIONS)}")
         electrical = "power-component" in self.name or "conductivity" in self.name
         if electrical and "noElectricalAction" in chosen:
             raise ScienceWorldError(f"{self.name} cannot be done with noElectricalAction: leave it out")
-        if self.step_limit < 1:
-            raise ScienceWorldError(f"a step limit is at least 1, not {self.step_limit}")
+        if type(self.step_limit) is not int or self.step_limit < 1:
+            raise ScienceWorldError(f"a step limit is a whole number of at least 1, not {self.step_limit!r}")
 
     @classmethod
     def of(cls, data: ScienceWorldTask | Mapping[str, Any]) -> ScienceWorldTask:
@@ -142,8 +144,10 @@ class ScienceWorld:
         starts, so that they sum to the score. A task that cannot be solved any more, for example because the wrong
         thing was focused on, has failed: it ends with a score of -1. The step limit ends it too.
         ``info``: ``score`` in ScienceWorld's whole per cent, ``solved`` (100), ``failed`` (below 0).
-        Raises `ScienceWorldError` after the end.
+        Raises `ScienceWorldError` after the end, and for what is no text.
         """
+        if not isinstance(action, str):
+            raise ScienceWorldError(f"an action is text, not {action!r:.200}")
         if self._task is None or self._done:
             raise ScienceWorldError("no episode is running: call reset(task) to start one")
         observation = self._ask("step", action)

@@ -28,6 +28,7 @@ LONGEST = 198
 _TAG = re.compile(r"<(score|moves|description|inventory)>\n(.*?)</\1>", re.S)
 _EVENT = re.compile(r"\[[^\]]+\]\n?")
 _BANNER = re.compile(r"^.*\$\$[^\n]*\n", re.S)
+_NOT_TYPED = re.compile(r"[^ -~]")
 # The bytes of a story's header that say when it was compiled, and the sum over all bytes.
 _DATED = (slice(0x12, 0x18), slice(0x1C, 0x1E))
 
@@ -70,8 +71,11 @@ class Machine:
         return _read(_BANNER.sub("", text))
 
     def send(self, command: str) -> Reply:
-        """Type a line; only what fits on one line of ASCII reaches the story."""
-        line = " ".join(command.encode("ascii", "replace").decode().split())[:LONGEST]
+        """Type a line; only what fits on one line of printable ASCII reaches the story.
+
+        Frotz waits for ever for the rest of a line that a NUL ends.
+        """
+        line = _NOT_TYPED.sub("?", " ".join(command.split()))[:LONGEST]
         text, _, _, _ = self._frotz.step(line)
         return _read(text)
 

@@ -41,7 +41,7 @@ def level_spec(kind: str, level: int, seed: int, split: str) -> GameSpec:
 
 
 def tasks(
-    *, kinds: Collection[str] = tuple(SETTINGS), levels: Collection[int] = (1, 2, 3), commands: bool = False
+    *, kinds: str | Collection[str] = tuple(SETTINGS), levels: int | Collection[int] = (1, 2, 3), commands: bool = False
 ) -> TaskSet:
     """The tasks, by kind, level and seed. No game is made before it is played.
 
@@ -50,12 +50,14 @@ def tasks(
 
     Parameters
     ----------
+    kinds, levels: several, or one.
     commands: each observation lists the admissible commands; the ids stay the same.
     """
-    if unknown := set(kinds) - set(LEVELS):
-        raise TextWorldError(f"there are no games of kind {', '.join(sorted(unknown))}: choose of {', '.join(LEVELS)}")
+    if type(commands) is not bool:
+        raise TextWorldError(f"commands is True or False, not {commands!r}")
+    of_kind, of_level = _chosen("kind", kinds, tuple(LEVELS)), _chosen("level", levels, (1, 2, 3))
     chosen = (task for task in _all_tasks(commands))
-    return TaskSet(t for t in chosen if t.metadata["kind"] in kinds and t.metadata["level"] in levels)
+    return TaskSet(t for t in chosen if t.metadata["kind"] in of_kind and t.metadata["level"] in of_level)
 
 
 def tasks_with_commands(**options: Any) -> TaskSet:
@@ -68,6 +70,13 @@ cooking, treasure, coin, quest = (functools.partial(tasks, kinds=(kind,)) for ki
 
 cooking_2 = functools.partial(cooking, levels=(2,))
 """Two ingredients, six rooms: many steps, any of which can be a mistake that stays."""
+
+
+def _chosen(what: str, given: Any, there: tuple[Any, ...]) -> list[Any]:
+    wanted = list(given) if isinstance(given, Collection) and not isinstance(given, str) else [given]
+    if not wanted or any(item not in there for item in wanted):
+        raise TextWorldError(f"there are no games of {what} {given!r}: choose of {', '.join(map(str, there))}")
+    return wanted
 
 
 @functools.cache

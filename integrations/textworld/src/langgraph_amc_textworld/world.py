@@ -88,8 +88,11 @@ class TextWorld:
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """Type a command; observation, reward (points made by it), done, info (score, max_score, won, lost, steps).
 
-        Whatever the game does not understand costs a command as well. Raises `TextWorldError` after the end.
+        Whatever the game does not understand costs a command as well. Raises `TextWorldError` after the end, and
+        for what is no text.
         """
+        if not isinstance(action, str):
+            raise TextWorldError(f"a command is text, not {action!r:.200}")
         if self.done:
             raise TextWorldError("the episode is over: call reset(task) to start another")
         assert self._machine is not None

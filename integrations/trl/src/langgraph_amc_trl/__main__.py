@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from langgraph_amc.checks import without_password
 from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.trajectories.types import Trajectory
 from langgraph_amc_trl import exchange
@@ -188,13 +189,25 @@ def _runs(
             schemas = json.loads(tools.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{tools} holds no JSON list of tools ({error})") from error
+        if not isinstance(schemas, list) or not all(_is_schema(schema) for schema in schemas):
+            raise ConfigurationError(
+                f'{tools} holds no JSON list of tools in OpenAI\'s form, [{{"type": "function", "function": {{"name": …}}}}]'
+            )
     with TrajectoryStore(store) as opened:
         found = list(opened.trajectories(split=split))
+    if not found:
+        where = "" if split is None else f" on tasks of the split {split!r}"
+        raise ConfigurationError(f"the store {without_password(store)} has no runs{where}: collect some (amc collect)")
     if policy is not None:
         from langgraph_amc_trl.rendering import check_seen
 
         typer.echo(f"{check_seen(found, policy, tools=schemas)} of {len(found)} runs compared with what the model read")
     return found, schemas
+
+
+def _is_schema(schema: Any) -> bool:
+    function = schema.get("function") if isinstance(schema, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
 def _some(items: Sequence[Any]) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from langgraph_amc.checks import check_items, check_whole
+from langgraph_amc.checks import check_items, check_whole, is_number
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.skills.evidence import ALIKE, return_of
 from langgraph_amc.trajectories.transcript import Transcript
@@ -100,6 +100,8 @@ def labelled_runs(
 
 
 def _threshold(examples: Sequence[Example], success: float | None) -> float:
+    if success is not None and not is_number(success):
+        raise ConfigurationError(f"success is a return, a number, got {success!r}")
     best = max((e.returned for e in examples), default=0.0)
     return (best if success is None else success) - ALIKE
 

@@ -61,7 +61,10 @@ def to_dataset(items: Iterable[Item], tools: Sequence[Tool] = ()) -> Dataset:
 def write(path: str | Path, items: Iterable[Item], tools: Sequence[Tool] = ()) -> int:
     """One line of JSON for each; how many."""
     lines = [json.dumps(row_of(item, tools), ensure_ascii=False) + "\n" for item in items]
-    write_whole(path, "".join(lines))
+    try:
+        write_whole(path, "".join(lines))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written ({error.strerror}): give another file") from error
     return len(lines)
 
 

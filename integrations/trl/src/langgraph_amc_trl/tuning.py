@@ -193,6 +193,10 @@ class _Training:
             raise NothingToTrainError(
                 f"nothing is left to train on (left out: {dict(self.left_out)}): collect runs whose returns differ"
             )
+        try:
+            self._out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+        except OSError as error:
+            raise ConfigurationError(f"{self._out} cannot be made ({error.strerror}): give another folder") from error
         weights = Weights(self.model, layout(self.model))
         before = weights.hash()
         with tempfile.TemporaryDirectory() as scratch, quiet():
