@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.tasks import PoolClosedError, ReplayDivergedError, WorldLostError, WorldPool
+from langgraph_amc.tasks import NotStartedError, PoolClosedError, ReplayDivergedError, WorldLostError, WorldPool
 
 
 class Walk:
@@ -206,7 +206,7 @@ def test_closing():
     for use in (lambda: pool.reset(1), lambda: pool.step(history, 1)):
         with pytest.raises(PoolClosedError, match="make a new one"):
             use()
-    with pytest.raises(ConfigurationError, match="size=0"):
+    with pytest.raises(ConfigurationError, match="size is a whole number"):
         WorldPool(Walk, size=0)
 
 
@@ -235,6 +235,16 @@ def test_worlds_are_closed_when_the_interpreter_ends(tmp_path):
     out = tmp_path / "closed"
     subprocess.run([sys.executable, "-c", textwrap.dedent(script), out], check=False, capture_output=True, timeout=60)
     assert out.read_text() == "closed "
+
+
+@pytest.mark.parametrize("history", [None, {}, {"task": 1}, "here"])
+def test_what_is_no_history_is_refused_and_no_world_is_touched(history):
+    with WorldPool(Walk, size=1) as pool:
+        there, _ = pool.reset(1)
+        with pytest.raises(NotStartedError, match="what reset returned"):
+            pool.step(history, 1)
+        assert (Walk.made, Walk.steps) == (1, 0)
+        pool.step(there, 1)
 
 
 def test_a_world_that_cannot_be_started_leaves_its_place_free():

@@ -87,9 +87,24 @@ async def test_async_and_a_checkpointer():
         assert pool.step(stored[-1], "7")[1][0] == "click", "an old state of the thread can be gone on from"
 
 
-def test_no_action_is_refused():
-    with pytest.raises(ConfigurationError, match="limit=0"):
-        world_agent(Guesser(), WorldPool(Safe), prompt="", limit=0)
+@pytest.mark.parametrize("options", [{"limit": 0}, {"limit": "3"}, {"pool": None}])
+def test_settings_that_cannot_be(options):
+    with pytest.raises(ConfigurationError, match=f"^{next(iter(options))} is"):
+        world_agent(**{"model": Guesser(), "pool": WorldPool(Safe), "prompt": "", **options})
+
+
+def test_half_a_character_in_a_reply_reaches_the_world_as_a_question_mark():
+    class Echo(Safe):
+        def step(self, action):
+            return action.encode().decode(), 0.0, True, {}
+
+    class Halves(Guesser):
+        def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+            return ChatResult(generations=[ChatGeneration(message=AIMessage("Action: look \ud83d"))])
+
+    with WorldPool(Echo, size=1) as pool:
+        out = world_agent(Halves(), pool, prompt="", read=str.strip).invoke(TASK)
+    assert out["messages"][-1].text == "Action: look ?"
 
 
 @pytest.mark.parametrize(

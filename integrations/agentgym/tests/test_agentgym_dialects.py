@@ -158,7 +158,10 @@ def test_tasks_have_fixed_ids_and_splits() -> None:
     [
         ({"server": "webshop"}, r"say it, tasks\(…, indices=500\)"),
         ({"server": "chess"}, "name one of textcraft, alfworld, sciworld"),
-        ({"indices": 0}, "at least one task"),
+        ({"indices": 0}, "indices is a whole number"),
+        ({"indices": "5"}, "indices is a whole number"),
+        ({"count": 0}, "count is a whole number"),
+        ({"count": 1.5}, "count is a whole number"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], says: str) -> None:

@@ -257,9 +257,10 @@ def test_what_is_no_address_is_refused(url: Any) -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_a_timeout_is_a_time() -> None:
-    with pytest.raises(ConfigurationError, match="timeout=0"):
-        Server("http://127.0.0.1:1", "textcraft", timeout=0)
+@pytest.mark.parametrize("timeout", [0, "5", None])
+def test_a_timeout_is_a_time(timeout: Any) -> None:
+    with pytest.raises(ConfigurationError, match="timeout="):
+        Server("http://127.0.0.1:1", "textcraft", timeout=timeout)
 
 
 def test_refusals_tell_their_status(serve: Callable[..., Any]) -> None:

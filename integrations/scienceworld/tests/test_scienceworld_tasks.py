@@ -116,8 +116,14 @@ def test_agentgyms_numbers_are_variations_one_after_the_other(tmp_path: Path, ca
     [
         {"names": "brew"},
         {"simplifications": "hard"},
+        {"simplifications": None},
         {"step_limit": 0},
+        {"step_limit": "20"},
+        {"names": None},
+        {"variations": 0},
+        {"variations": 1.5},
         {"train_ids": [1]},
+        {"train_ids": 1, "test_ids": [2]},
         {"train_ids": [1], "test_ids": [1, 2]},
         {"train_ids": [1], "test_ids": [4639]},
         {"train_ids": [1], "test_ids": ["2"]},
@@ -129,7 +135,25 @@ def test_what_scienceworld_has_not_is_refused(options: dict[str, Any]) -> None:
         tasks(**options)
 
 
-@pytest.mark.parametrize("task", [{}, {"name": "boil", "variation": 30}, {"name": "boil", "goal": "steam"}])
+@pytest.mark.parametrize("content", [None, b"{", b"\xff\xfe"])
+def test_a_file_of_numbers_that_cannot_be_read_is_named(content: bytes | None, tmp_path: Path) -> None:
+    file = tmp_path / "idx.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ScienceWorldError, match=r"idx\.json cannot be read"):
+        tasks(train_ids=file, test_ids=[])
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {},
+        {"name": "boil", "variation": 30},
+        {"name": "boil", "variation": True},
+        {"name": "boil", "variation": "3"},
+        {"name": "boil", "goal": "steam"},
+    ],
+)
 def test_what_is_no_task_is_refused(task: dict[str, Any]) -> None:
     with pytest.raises(ScienceWorldError):
         ScienceWorldTask.of(task)

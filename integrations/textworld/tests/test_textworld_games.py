@@ -6,6 +6,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langgraph_amc_textworld import GameDiffersError, GameSpec, GenerationError, TextWorldError, facts, find_game, tasks
@@ -39,8 +40,16 @@ def test_options_choose_among_the_same_tasks() -> None:
     assert cooking_tasks(levels=[2]) == tasks(kinds=["cooking"], levels=[2])
     assert tasks_with_commands().ids == tasks().ids
     assert all(task.input["task"]["commands"] for task in tasks_with_commands())
-    with pytest.raises(TextWorldError, match="chess"):
-        tasks(kinds=["chess"])
+    assert cooking_tasks(levels=2) == tasks(kinds="cooking", levels=[2])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kinds": ["chess"]}, {"kinds": None}, {"kinds": ()}, {"levels": 7}, {"levels": "2"}, {"commands": "yes"}],
+)
+def test_options_that_choose_nothing_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(TextWorldError, match=str(options.popitem()[1]).strip("[]()")):
+        tasks(**options)
 
 
 def test_a_game_that_is_another_is_an_error(games) -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import random
 import re
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +189,28 @@ def test_a_step_is_one_command(games) -> None:
     assert world.step("inventory\n")[0] == world.step("inventory.")[0]
     assert "beg your pardon" in world.step("\n")[0]
     world.step("x" * 5000)
+    before = world.snapshot()
+    with pytest.raises(TextWorldError, match="a command is text"):
+        world.step(None)  # type: ignore[arg-type]
+    assert world.snapshot() == before
+
+
+def test_no_character_makes_the_interpreter_wait(games) -> None:
+    script = """
+        import json, sys
+        from langgraph_amc_textworld import TextWorld
+        world = TextWorld()
+        world.reset(json.loads(sys.argv[1]))
+        print([world.step(said)[2] for said in ("a\\0", "\\0", "look\\0look", "\\x1b", "\\x7f", "\\ud800")])
+    """
+    # In a process of its own: nothing else ends one that waits.
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), json.dumps(of(games.quest, step_limit=6))],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.stdout.strip() == str([False] * 5 + [True]), done.stderr
 
 
 def test_the_limit_ends_a_game(games) -> None:

@@ -132,6 +132,16 @@ def test_what_cannot_be_read_is_an_error_with_advice(tmp_path: Path) -> None:
     assert "collect runs first" in call("pairs", tmp_path / "none.sqlite", fails=True)
     with TrajectoryStore(tmp_path / "empty.sqlite"):
         pass
-    assert "nothing was found" in call("pairs", tmp_path / "empty.sqlite", fails=True)
+    assert "has no runs" in call("pairs", tmp_path / "empty.sqlite", fails=True)
     (tmp_path / "bad.jsonl").write_text('{"prompt": []}\n')
     assert "line 1" in call("dpo", tmp_path / "bad.jsonl", "--model", "m", "--out", tmp_path / "o", fails=True)
+
+
+@pytest.mark.parametrize("schemas", ["{}", "[1]", '[{"function": {}}]', "["])
+def test_tools_that_are_none_are_refused(schemas: str, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "tools.json").write_text(schemas)
+    assert "holds no JSON list of tools" in call("runs", store, "--tools", tmp_path / "tools.json", fails=True)
+
+
+def test_a_file_that_cannot_be_written_is_an_error_with_advice(store: Path, tmp_path: Path) -> None:
+    assert "cannot be written" in call("runs", store, "--out", tmp_path, fails=True)

@@ -129,6 +129,13 @@ def test_a_setting_that_cannot_work_is_named(options: Any) -> None:
         sibling_pairs(TREE, **options)
 
 
+@pytest.mark.parametrize("choose", [selected_runs, labelled_runs])
+@pytest.mark.parametrize("success", [math.nan, "1"])
+def test_a_success_is_a_number(choose: Any, success: Any) -> None:
+    with pytest.raises(ConfigurationError, match="success"):
+        choose(TREE, success=success)
+
+
 def test_selected_and_labelled_runs() -> None:
     runs = [
         *TREE,

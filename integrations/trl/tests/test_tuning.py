@@ -148,6 +148,9 @@ def test_a_folder_that_is_there_and_a_model_that_is_not(folder: Path, tmp_path: 
         train_on_pairs([PAIR], model=folder, out=folder)
     with pytest.raises(ConfigurationError, match="no causal language model"):
         train_on_pairs([PAIR], model=tmp_path / "none", out=tmp_path / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot be made"):
+        train_on_pairs([PAIR], model=folder, out=tmp_path / "file" / "out")
     with pytest.raises(ConfigurationError, match="method is DPO"):
         train_on_pairs([PAIR], model=folder, out=tmp_path / "out", method=SFT())  # type: ignore[arg-type]
 
