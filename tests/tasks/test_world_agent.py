@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from langchain_core.language_models import BaseChatModel
@@ -91,6 +93,21 @@ async def test_async_and_a_checkpointer():
 def test_settings_that_cannot_be(options):
     with pytest.raises(ConfigurationError, match=f"^{next(iter(options))} is"):
         world_agent(**{"model": Guesser(), "pool": WorldPool(Safe), "prompt": "", **options})
+
+
+def test_runs_that_start_together_make_one_pool():
+    pools = []
+
+    def make():
+        time.sleep(0.05)
+        pools.append(WorldPool(Safe, size=2))
+        return pools[-1]
+
+    app = world_agent(Guesser(), make, prompt="", limit=1)
+    with ThreadPoolExecutor(4) as threads:
+        assert [out["steps"] for out in threads.map(app.invoke, [TASK] * 4)] == [1] * 4
+    [pool] = pools
+    pool.close()
 
 
 def test_half_a_character_in_a_reply_reaches_the_world_as_a_question_mark():

@@ -24,6 +24,7 @@ from langgraph_amc_scienceworld import (
     tasks,
 )
 from langgraph_amc_scienceworld.__main__ import ids as print_ids
+from langgraph_amc_scienceworld.__main__ import main
 
 from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.tasks import FinishedRun, TaskFamily, available, load_app, load_integration, load_reward, load_tasks
@@ -142,6 +143,15 @@ def test_a_file_of_numbers_that_cannot_be_read_is_named(content: bytes | None, t
         file.write_bytes(content)
     with pytest.raises(ScienceWorldError, match=r"idx\.json cannot be read"):
         tasks(train_ids=file, test_ids=[])
+
+
+def test_a_command_that_fails_says_so_on_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("sys.argv", ["scienceworld", "ids", "none.json"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    said = capsys.readouterr().err
+    assert said.startswith("langgraph_amc_scienceworld: none.json cannot be read")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(

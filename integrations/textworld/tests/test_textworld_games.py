@@ -48,7 +48,7 @@ def test_options_choose_among_the_same_tasks() -> None:
     [{"kinds": ["chess"]}, {"kinds": None}, {"kinds": ()}, {"levels": 7}, {"levels": "2"}, {"commands": "yes"}],
 )
 def test_options_that_choose_nothing_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(TextWorldError, match=str(options.popitem()[1]).strip("[]()")):
+    with pytest.raises(TextWorldError, match=next(iter(options)).removesuffix("s")):
         tasks(**options)
 
 

@@ -97,3 +97,6 @@ def test_settings_that_cannot_work_are_named(reader: Path) -> None:
         LocalLoss(reader, decay=2.0)
     with pytest.raises(ConfigurationError, match="threshold"):
         filter_calls([], LocalLoss(reader), threshold=float("nan"))
+    for only in (["serach"], "see"):
+        with pytest.raises(ConfigurationError, match=f"only=.*{only[0]}.*see"):
+            filter_calls([Example("t", "r", (), (said("assistant", "", "see"),), 1.0)], LocalLoss(reader), only=only)

@@ -6,6 +6,7 @@ The loop of Yao et al. 2023 (ReAct) in text form: one thought and one action a t
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
@@ -55,11 +56,13 @@ def world_agent(
         raise ConfigurationError(f"pool is a WorldPool, or a function that makes one, got {pool!r:.200}")
     read = read or read_action
     made: list[WorldPool] = [pool] if isinstance(pool, WorldPool) else []
+    making = threading.Lock()
 
     def worlds() -> WorldPool:
-        if not made:
-            made.append(pool())  # type: ignore[operator]
-        return made[0]
+        with making:  # particles start together
+            if not made:
+                made.append(pool())  # type: ignore[operator]
+            return made[0]
 
     def begin(state: WorldState) -> WorldState:
         history, observation = worlds().reset(state["task"])

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from langgraph_amc.errors import AMCError
 from langgraph_amc.tasks import WorldPool
 from langgraph_amc_scienceworld.catalogue import AMC_KINDS, KINDS
 from langgraph_amc_scienceworld.taskset import tasks
@@ -156,7 +157,10 @@ def main() -> None:
         if command is ids:
             sub.add_argument("file", type=Path)
     given = vars(parser.parse_args())
-    {"kinds": kinds, "costs": costs, "determinism": determinism, "ids": ids}[given.pop("command")](**given)
+    try:
+        {"kinds": kinds, "costs": costs, "determinism": determinism, "ids": ids}[given.pop("command")](**given)
+    except AMCError as error:
+        parser.exit(2, f"langgraph_amc_scienceworld: {error}\n")
 
 
 if __name__ == "__main__":

@@ -191,7 +191,8 @@ def _runs(
             raise ConfigurationError(f"{tools} holds no JSON list of tools ({error})") from error
         if not isinstance(schemas, list) or not all(_is_schema(schema) for schema in schemas):
             raise ConfigurationError(
-                f'{tools} holds no JSON list of tools in OpenAI\'s form, [{{"type": "function", "function": {{"name": …}}}}]'
+                f"{tools} holds no JSON list of tools: give their schemas in OpenAI's form, "
+                '[{"type": "function", "function": {"name": …}}]'
             )
     with TrajectoryStore(store) as opened:
         found = list(opened.trajectories(split=split))

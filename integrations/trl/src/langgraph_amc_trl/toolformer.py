@@ -143,11 +143,18 @@ def filter_calls(
     Parameters
     ----------
     threshold: least gain in nats per token. The others are as in `judge_calls`.
+
+    Raises
+    ------
+    ConfigurationError: no example calls, and ``tools`` has not, a tool of ``only``.
     """
     if not is_number(threshold):
         raise ConfigurationError(f"threshold is a number, got {threshold!r}")
+    given = check_items("examples", examples, Example)
+    if only is not None:
+        _check_tools(only, given, tools)
     kept, counts = [], {"kept": 0, "dropped": 0}
-    for example in check_items("examples", examples, Example):
+    for example in given:
         judged = judge_calls(example, loss, tools=tools, only=only)
         dropped = {(call.at, call.number) for call in judged if call.gain < threshold}
         counts["kept"] += len(judged) - len(dropped)
@@ -156,6 +163,16 @@ def filter_calls(
         completion = messages[len(example.prompt) :]
         kept.append(replace(example, completion=completion) if dropped else example)
     return tuple(kept), counts
+
+
+def _check_tools(only: Collection[str], examples: Sequence[Example], tools: Sequence[Tool]) -> None:
+    known = {tool["function"]["name"] for tool in tools}
+    known |= {call["function"]["name"] for e in examples for m in e.completion for call in _calls(m)}
+    if isinstance(only, str) or (unknown := sorted(set(only) - known)):
+        wrong = repr(only) if isinstance(only, str) else ", ".join(unknown)
+        raise ConfigurationError(
+            f"only={wrong}: name tools of these runs: {', '.join(sorted(known)) or 'there are none'}"
+        )
 
 
 def _calls(message: Message) -> Sequence[Mapping[str, Any]]:
