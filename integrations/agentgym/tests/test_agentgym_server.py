@@ -201,8 +201,9 @@ def test_a_process_that_ends_leaves_nothing_open(end: str, spawn: Callable[..., 
     spawn("textcraft", port)
     url = f"http://127.0.0.1:{port}"
     program = f"""
-    import sys, time
+    import signal, sys, time
     from langgraph_amc_agentgym import open_worlds
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as below nohup, it may have been told to ignore it
     worlds = open_worlds("{url}", size=3)
     starts = [worlds.reset({TASK!r})[0] for _ in range(3)]
     worlds.step(starts[0], "right")
