@@ -111,8 +111,8 @@ AGENTS = (
         *(SMALL, "test"),
     ),
     Agent(
-        *("textworld", "", "textworld:stand_in", "textworld:cooking", "textworld:solved", "textworld:progress"),
-        *({}, STAND_IN, "test"),
+        *("textworld", "", "textworld:stand_in", "textworld:cooking_2", "textworld:solved", "textworld:progress"),
+        *({"resample": "every(3)"}, STAND_IN, "test"),
     ),
 )
 
