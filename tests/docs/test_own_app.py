@@ -64,7 +64,7 @@ def test_readme_example_runs(server: OpenAIServer) -> None:
     }
     words = command((ROOT / "README.md").read_text())
     result = subprocess.run(
-        [sys.executable, "-m", "langgraph_amc", *words[1:], "--json"],
+        [sys.executable, "-m", "langgraph_amc", *words[1:], "--seeds", "3", "--json"],
         cwd=ROOT,
         env=environment,
         capture_output=True,

@@ -237,7 +237,7 @@ def test_worlds_are_closed_when_the_interpreter_ends(tmp_path):
     assert out.read_text() == "closed "
 
 
-@pytest.mark.parametrize("history", [None, {}, {"task": 1}, "here"])
+@pytest.mark.parametrize("history", [None, {}, {"task": 1}, {"task": 1, "messages": []}, "here"])
 def test_what_is_no_history_is_refused_and_no_world_is_touched(history):
     with WorldPool(Walk, size=1) as pool:
         there, _ = pool.reset(1)

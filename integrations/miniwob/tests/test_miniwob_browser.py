@@ -37,7 +37,9 @@ from langgraph_amc_miniwob.agent import worlds
 import langgraph_amc as amc
 from langgraph_amc.tasks import FinishedRun, Steppable, WorldPool
 
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+ABSENT = missing()
+"""BrowserGym or a Chromium, and how to get it."""
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))]
 
 LOGIN = {"page": "login-user", "seed": 3}
 

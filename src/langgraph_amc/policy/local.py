@@ -29,7 +29,7 @@ from litellm.llms.custom_llm import CustomLLM
 from litellm.types.utils import Choices, GenericStreamingChunk, Message, ModelResponse, Usage
 
 from langgraph_amc.context import current_member, current_particle, rollout_noise
-from langgraph_amc.errors import ConfigurationError, MissingExtraError
+from langgraph_amc.errors import ConfigurationError, MissingExtraError, needing_local
 from langgraph_amc.policy.generation import ContextOverflowError, Generation, GenerationRequest
 from langgraph_amc.policy.instructions import place_in_dicts
 from langgraph_amc.policy.seeds import CallSeeds, mix
@@ -143,10 +143,8 @@ async def _aprepare(
 
 
 def _engine(model: str) -> BatchEngine:
-    try:
+    with needing_local(f"A local model ({LOCAL_PROVIDER}/{model})"):
         from langgraph_amc.policy.engines import get_engine
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"A local model ({LOCAL_PROVIDER}/{model})", "local") from error
     return get_engine(model)
 
 

@@ -92,7 +92,7 @@ class WorldPool:
         ReplayDivergedError: a replayed action was answered differently than the first time.
         NotStartedError: ``history`` is none.
         """
-        if not isinstance(history, Mapping) or history.keys() < History.__annotations__.keys():
+        if not isinstance(history, Mapping) or not history.keys() >= History.__annotations__.keys():
             raise NotStartedError(f"a world is acted on at a history, got {history!r:.200}: give what reset returned")
         return self._in_one(history, lambda live: live.step(action, self._digest))
 
@@ -138,7 +138,7 @@ class WorldPool:
             self._give_back(live, sound)
 
     def _take(self, history: History | None, new: bool) -> _Live:
-        replaced: list[_Live] = []
+        replaced: _Live | None = None
         with self._changed:
             while True:
                 if self._closed:
@@ -151,12 +151,12 @@ class WorldPool:
                     self._live += 1
                     break
                 if self._idle:  # a new one is wanted: whatever broke the last may have broken all
-                    replaced.append(self._idle.pop(0))
+                    replaced = self._idle.pop(0)
                     break
                 self._changed.wait()
         try:
-            for live in replaced:
-                live.abandon()
+            if replaced is not None:
+                replaced.abandon()
             return _Live(self._make())
         except BaseException:
             with self._changed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from langgraph_amc.errors import MissingExtraError
+from langgraph_amc.errors import needing_local
 from langgraph_amc.value.callables import as_value
 from langgraph_amc.value.errors import (
     FingerprintMismatch,
@@ -65,7 +65,6 @@ _LAZY = {
     "Uncertainty": "uncertainty",
     "with_resamplings": "targets",
 }
-_LOCAL_PACKAGES = ("torch", "transformers", "peft", "safetensors", "sklearn", "scipy")
 
 __all__ = [
     "Calibrated",
@@ -110,9 +109,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needing_local("A transformer value function"):
         return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _LOCAL_PACKAGES:
-            raise
-        raise MissingExtraError("A transformer value function", "local") from error

@@ -25,7 +25,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from langgraph_amc.errors import ConfigurationError, MissingExtraError
+from langgraph_amc.errors import ConfigurationError, needing_local
 from langgraph_amc.value.errors import ValueModelError
 
 Lora = Literal["auto"] | bool | int
@@ -188,10 +188,8 @@ def _load_network(base: str | Path, config: Any, auto_class: AutoClass, with_hea
 
 def with_adapters(model: ValueModel, rank: int) -> ValueModel:
     """Freeze the backbone, add LoRA to all of its linear layers, and make the head part of the adapter."""
-    try:
+    with needing_local("LoRA"):
         from peft import LoraConfig, get_peft_model
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("LoRA", "local") from error
     if rank < 1:
         raise ConfigurationError(f"the LoRA rank must be at least 1, got {rank}")
     kinds = (nn.Linear, transformers.pytorch_utils.Conv1D)
