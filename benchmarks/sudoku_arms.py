@@ -2,8 +2,8 @@
 
 Evolution strategies (Agentic ESOpt, section 3, with its released settings) and policy gradients (`langgraph_amc_trl`)
 start from the same policy, and have the same prompts, puzzles, engine and number of trajectories. Weights are those
-after the last update: no arm picks its best on the way. What needs no app (evolution, and measuring a policy) runs
-without it, see `sudoku_direct`; policy gradients and AMC run the app itself.
+after the last update: no arm picks its best on the way. What needs no app (training, and measuring a policy) runs
+without it, see `sudoku_direct` and `sudoku_gradients`; AMC runs the app itself.
 """
 
 from __future__ import annotations
@@ -153,33 +153,30 @@ def _evolved(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
 
 def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
     from langgraph_amc_trl import GRPO as Method
-    from langgraph_amc_trl import train as train_policy
+    from sudoku_gradients import train_directly
 
     shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short cannot be gone on with
-    scale, policy = trial.scale, trial.start.policy
-    passes: dict[str, Any] = {"accumulation": 8}
+    scale = trial.scale
+    passes: dict[str, Any] = {"accumulation": 32}
     if trial.arm == PPO_LIKE:
-        passes = {"epochs": 4, "minibatches": 2, "accumulation": 4}
+        passes = {"epochs": 2, "minibatches": 2, "accumulation": 16}
     group = min(GROUP, scale.population)
-    found = train_policy(
-        app_of(policy),
-        world.tasks.split("train"),
-        load_reward(f"{AGENT}:solved"),
-        model=policy,
-        out=folder,
-        method=Method(
-            steps=scale.generations,
-            tasks=scale.population * scale.tasks // group,
-            group=group,
-            learning_rate=trial.setting,
-            seed=trial.seed,
-            **passes,
-        ),
-        concurrency=world.concurrency,
+    method = Method(
+        steps=scale.generations,
+        tasks=scale.population * scale.tasks // group,
+        group=group,
+        learning_rate=trial.setting,
+        seed=trial.seed,
+        **passes,
     )
-    last = found.steps[-1]
-    tokens, curve = last.prompt_tokens + last.answer_tokens, [step.reward for step in found.steps]
-    return {"model": found.model, "trajectories": found.trajectories, "tokens": tokens, "curve": curve}
+    model = folder / "model"
+    steps = train_directly(method, list(world.tasks.split("train")), trial.start.policy, model)
+    return {
+        "model": str(model),
+        "trajectories": sum(step.rewards.size for step in steps),
+        "tokens": sum(step.tokens for step in steps),
+        "curve": [float(step.rewards.mean()) for step in steps],
+    }
 
 
 def measure(model: str | Path, tasks: Sequence[Task], seed: int, *, temperature: float = 1.0) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,10 +40,18 @@ _MAX_TOKENS, _PARTICLE = 32, "p0"
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One rollout: its reward and what it cost."""
+    """One rollout: its reward, and its calls of the model, each the tokens that were asked and said."""
 
     reward: float
-    tokens: int
+    calls: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(asked) + len(said) for asked, said in self.calls)
+
+
+Play = Callable[[BatchEngine, Task, tuple[Hashable, ...], Hashable | None, float], Awaitable[Episode]]
+"""From an engine, a task, the random numbers, the member and the temperature to a rollout."""
 
 
 async def play(
@@ -53,20 +61,21 @@ async def play(
     from sudoku.board import Puzzle
     from sudoku.env import SudokuEnv
 
-    env, tokens, turn = SudokuEnv(), 0, 0
+    env, calls = SudokuEnv(), list[tuple[tuple[int, ...], tuple[int, ...]]]()
     env.reset(Puzzle.from_dict(task.input["puzzle"]))
     while not env.done:
+        asked = tuple(engine.codec.prompt([{"role": "user", "content": env.prompt}], None))
         request = GenerationRequest(
-            messages=[{"role": "user", "content": env.prompt}],
+            prompt_ids=asked,
             max_tokens=_MAX_TOKENS,
             temperature=temperature,
-            seed=mix(noise, _PARTICLE, turn),
+            seed=mix(noise, _PARTICLE, len(calls)),
             variant=member,
         )
         (said,) = await engine.agenerate(request)
-        tokens, turn = tokens + said.prompt_tokens + len(said.token_ids), turn + 1
+        calls.append((asked, said.token_ids))
         env.step(said.text)
-    return Episode(float(env.success), tokens)
+    return Episode(float(env.success), tuple(calls))
 
 
 def held_out_noise(seed: int, task: Task, phase: str = HELD_OUT, repeat: int = 0) -> tuple[Hashable, ...]:
@@ -88,12 +97,14 @@ class DirectRollouts:
         repeats: int,
         ledger: Path,
         temperature: float,
+        play: Play,
     ) -> None:
         self._replica = replica
         self._tasks = {task.id: task for task in (*train, *measured)}
         self._measured = measured
         self._seed, self._common, self._repeats, self._ledger = seed, common, repeats, ledger
         self._temperature = temperature
+        self._play = play
         self._weights = ""
         self._known: dict[str, Floats] = {}
         self._stored = ledger.with_name("measured.json")
@@ -106,12 +117,12 @@ class DirectRollouts:
 
     async def rewards(self, generation: Generation, rows: Sequence[int], columns: Sequence[Column]) -> Floats:
         """Rewards [rows, columns]."""
-        todo = []
+        todo, engine = [], self._replica.engine
         for member in (generation.members[row] for row in rows):
             for column in columns:
                 noise: tuple[Hashable, ...] = (self._seed, TRAIN, generation.number, column.task, column.repeat)
                 noise = noise if self._common else (*noise, member.pair, member.sign)
-                todo.append(play(self._replica.engine, self._tasks[column.task], noise, member, self._temperature))
+                todo.append(self._play(engine, self._tasks[column.task], noise, member, self._temperature))
         episodes = await asyncio.gather(*todo)
         with self._ledger.open("a") as file:
             about = {"generation": generation.number, "episodes": len(episodes)}
@@ -123,11 +134,12 @@ class DirectRollouts:
         if weights not in self._known:
             assert weights == self._weights
             todo = [
-                play(
+                self._play(
                     self._replica.engine,
                     task,
                     held_out_noise(self._seed, task, VALIDATION, repeat),
-                    temperature=self._temperature,
+                    None,
+                    self._temperature,
                 )
                 for task in self._measured
                 for repeat in range(self._repeats)
@@ -174,15 +186,18 @@ def evolve_directly(
     measured: TaskSet | None = None,
     repeats: int = 1,
     temperature: float = 1.0,
+    play: Play = play,
+    batch: int = BATCH,
 ) -> Run:
     """Run evolution in a folder, or go on with what is there; members and weights are sampled at ``temperature``.
 
+    ``play``: a rollout of another agent than Sudoku's. ``batch``: rows of the engine at once.
     ``measured``: tasks to measure the unperturbed weights on, ``repeats`` times each, as the course says.
     """
     tasks = TaskSet() if measured is None else measured
     folder.mkdir(parents=True, exist_ok=True)
     ledger, path = folder / "rollouts.jsonl", folder / "history.jsonl"
-    replica = Replica(Tuning(str(model), scope, strategy.decay > 0, BATCH))
+    replica = Replica(Tuning(str(model), scope, strategy.decay > 0, batch))
     try:
         header = Header(strategy, scope, replica.layout.fingerprint(), replica.restore([]), {"tasks": len(train)})
         rollouts = DirectRollouts(
@@ -194,6 +209,7 @@ def evolve_directly(
             repeats=repeats,
             ledger=ledger,
             temperature=temperature,
+            play=play,
         )
 
         async def run() -> list[Event]:

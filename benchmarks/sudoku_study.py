@@ -79,6 +79,7 @@ class Study:
     horizons: Sequence[int]
     seeds: int
     swept: dict[str, Sequence[float]]
+    sweep_on: int | None
     puzzles: int
     validation: int
     concurrency: int
@@ -88,7 +89,7 @@ class Study:
     def run(self) -> None:
         """Whatever is not there yet."""
         for horizon in self.horizons:
-            world = World.of(horizon, self.validation, self.puzzles, self.concurrency)
+            world = self._world(horizon)
             self._check(world)
             for arm, seed in product(self.arms, range(self.seeds)):
                 if arm in BASES:
@@ -102,6 +103,9 @@ class Study:
                 elif arm in (GREEDY_TUNED, AMC_TUNED):
                     self._on_best(arm, world, seed)
 
+    def _world(self, horizon: int) -> World:
+        return World.of(horizon, self.validation, self.puzzles, self.concurrency)
+
     def _check(self, world: World) -> None:
         """Stop where the rollouts without the app are not those of the app."""
         path = self.out / f"agreement-{world.horizon}.json"
@@ -114,11 +118,13 @@ class Study:
     def _trained(self, arm: str, world: World) -> None:
         """Sweep with the first seed, train the others with what was best on validation puzzles, measure all."""
         trials = [Trial(arm, setting, 0, self.scale, self.start) for setting in self.swept[arm]]
-        best = max(trials, key=lambda trial: self._trial(trial, world)["validation"])
+        there = world if self.sweep_on is None else self._world(self.sweep_on)
+        best = max(trials, key=lambda trial: self._trial(trial, there)["validation"])
         for seed in range(self.seeds):
             trial = Trial(arm, best.setting, seed, self.scale, self.start)
             about: dict[str, Any] = {"trained": self._trial(trial, world)}
-            about |= {"sweep_trajectories": self.scale.trajectories * (len(trials) - 1)}
+            swept_here = there.horizon == world.horizon
+            about |= {"sweep_trajectories": self.scale.trajectories * (len(trials) - 1) * swept_here}
             self._cell(arm, world, seed, self._model(trial, world), about)
 
     def _on_best(self, arm: str, world: World, seed: int) -> None:
@@ -231,6 +237,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--tasks-per-generation", type=int, default=8)
     parser.add_argument("--sigmas", type=float, nargs="+", help="swept by the arms of evolution")
     parser.add_argument("--norm-sigmas", type=float, nargs="+", default=NORM_SIGMAS, help="of norm gains only")
+    parser.add_argument("--sweep-on", type=int, choices=[5, 10, 15], help="sweep with so many empty cells for all")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="swept by the policy gradients")
     parser.add_argument("--puzzles", type=int, default=200, help="held-out ones")
     parser.add_argument("--validation", type=int, default=100, help="puzzles that settings are chosen on")
@@ -267,6 +274,7 @@ def main() -> None:
         given.horizons,
         given.seeds,
         swept,
+        given.sweep_on,
         given.puzzles,
         given.validation,
         given.concurrency,
@@ -275,6 +283,7 @@ def main() -> None:
     )
     about = {"policy": digest(given.policy), "scope": start.scope, "ratio": start.ratio}
     sizes = {**asdict(scale), "puzzles": given.puzzles, "validation": given.validation, "value": given.value}
+    sizes["sweep_on"] = given.sweep_on
     same(given.out, about | sizes)
     study.run()
     found = {str(horizon): table(study, horizon) for horizon in given.horizons}

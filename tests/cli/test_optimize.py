@@ -68,6 +68,7 @@ def test_json_is_one_object_and_quiet_is_quiet(folder: Path) -> None:
         ((*SPLITS, "--skills", "nowhere"), ConfigurationError, "no folder nowhere"),
         ((*SPLITS, "--skills", "broken"), SkillError, "no front matter"),
         ((*SPLITS, "--evidence", "nowhere.sqlite"), ConfigurationError, "no store"),
+        ((*SPLITS, "--evidence", "sqlite:///nowhere.sqlite"), ConfigurationError, "no store"),
         ((*SPLITS, "--max-calls", "20"), ConfigurationError, "buys no candidate"),
         ((*SPLITS, "--out", "agent.py/x"), ConfigurationError, "cannot be written"),
     ],

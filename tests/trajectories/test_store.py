@@ -259,6 +259,8 @@ def test_what_is_no_store_is_refused(tmp_path):
         TrajectoryStore("sqlite://")
     with pytest.raises(StoreError, match="not a database URL"):
         TrajectoryStore("://")
+    with pytest.raises(StoreError, match="no database 'foo'"):
+        TrajectoryStore("foo://x")
 
 
 @SLOW

@@ -129,7 +129,7 @@ def test_files_are_trls_conversational_format(store: Path, tmp_path: Path) -> No
 
 
 def test_what_cannot_be_read_is_an_error_with_advice(tmp_path: Path) -> None:
-    assert "collect runs first" in call("pairs", tmp_path / "none.sqlite", fails=True)
+    assert "make one with amc collect" in call("pairs", tmp_path / "none.sqlite", fails=True)
     with TrajectoryStore(tmp_path / "empty.sqlite"):
         pass
     assert "has no runs" in call("pairs", tmp_path / "empty.sqlite", fails=True)

@@ -72,7 +72,10 @@ def read_effects(given: list[str] | None) -> dict[str, Any] | None:
 
 def check_stored(store: str) -> None:
     """Raises ConfigurationError where there is no such store."""
-    if "://" not in store and not Path(store).exists():
+    from langgraph_amc.trajectories.schema import sqlite_file
+
+    file = sqlite_file(store)
+    if file is not None and not file.exists():
         raise ConfigurationError(f"there is no store {store}: make one with amc collect … --store {store}")
 
 

@@ -99,10 +99,24 @@ def open_engine(url_or_path: str | Path) -> sa.Engine:
         return _sqlite_engine(url)
     try:
         return sa.create_engine(url, pool_pre_ping=True)
+    except sa.exc.NoSuchModuleError as exc:
+        raise StoreError(f"SQLAlchemy knows no database {url.drivername!r}: give a path or a URL of its own") from exc
     except ModuleNotFoundError as exc:
         if url.drivername == "postgresql+psycopg":
             raise MissingExtraError("A PostgreSQL store", "postgres") from exc
         raise StoreError(f"the driver of {url.drivername} is not installed: {exc}") from exc
+
+
+def sqlite_file(source: str) -> Path | None:
+    """The file of a SQLite database; ``None`` for another database."""
+    if "://" not in source:
+        return Path(source).expanduser()
+    try:
+        url = sa.make_url(source)
+    except sa.exc.ArgumentError:  # opening it says so
+        return None
+    plain = url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:"))
+    return Path(str(url.database)).expanduser() if plain else None
 
 
 def _sqlite_engine(url: sa.URL) -> sa.Engine:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from langgraph_amc.checks import without_password
+from langgraph_amc.cli.options import check_stored
 from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.trajectories.types import Trajectory
 from langgraph_amc_trl import exchange
@@ -181,8 +182,7 @@ def _runs(
 ) -> tuple[list[Trajectory], Sequence[Tool]]:
     from langgraph_amc.trajectories.store import TrajectoryStore
 
-    if "://" not in store and not Path(store).exists():
-        raise ConfigurationError(f"there is no store {store}: collect runs first (amc collect)")
+    check_stored(store)
     schemas: Sequence[Tool] = ()
     if tools is not None:
         try:

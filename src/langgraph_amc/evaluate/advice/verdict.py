@@ -178,7 +178,8 @@ def _structure(e: Evidence) -> Iterator[Verdict]:
             "few boundaries",
             f"a run has {e.gain.checks:.1f} boundaries at which it could be resampled: that is best-of-N",
             (
-                "a denser schedule, e.g. resample=every(1), and boundary='step' or the name of a node",
+                ("a denser schedule, e.g. resample=every(1), and " if e.first_check > 1 else "")
+                + "boundary='step' or the name of a node",
                 "best-of-N, which `wrap(…, resample=never())` is",
             ),
         )

@@ -13,7 +13,7 @@ from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.runtime.journal import schema
 from langgraph_amc.runtime.journal.errors import JournalError
 from langgraph_amc.runtime.journal.writer import retrying
-from langgraph_amc.trajectories.schema import WRITES, open_engine
+from langgraph_amc.trajectories.schema import WRITES, open_engine, sqlite_file
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def _check_place(source: str | Path, *, create: bool) -> None:
             f"a journal is a SQLite file or a database URL, like 'runs.sqlite' or 'postgresql://user@host/name', "
             f"got {source!r}"
         )
-    file = _sqlite_file(str(source))
+    file = sqlite_file(str(source))
     if file is None:
         return
     if not file.parent.is_dir():
@@ -104,15 +104,3 @@ def _check_file(file: Path) -> None:
         connection.close()
     if found is None:
         raise JournalError(f"{file} {schema.NO_JOURNAL}")
-
-
-def _sqlite_file(source: str) -> Path | None:
-    """The file of a SQLite database; ``None`` for another database."""
-    if "://" not in source:
-        return Path(source).expanduser()
-    try:
-        url = sa.make_url(source)
-    except sa.exc.ArgumentError:  # opening it says so
-        return None
-    plain = url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:"))
-    return Path(str(url.database)).expanduser() if plain else None
