@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from langgraph_amc_trl import GRPO, Measurement, StepRecord, train
+from langgraph_amc_trl import GRPO, DivergedError, Measurement, StepRecord, train
 from transformers import AutoModelForCausalLM
 
 from langgraph_amc.errors import ConfigurationError
@@ -162,6 +162,15 @@ async def test_in_an_event_loop_it_says_how_to_be_called(
     given = {"model": folder, "out": tmp_path / "run", "method": method}
     trained = await asyncio.to_thread(train, make_app(), tasks, lower_case, **given)
     assert trained.trajectories == 4
+
+
+def test_a_training_that_diverges_writes_no_model(
+    folder: Path, make_app: MakeApp, tasks: TaskSet, tmp_path: Path
+) -> None:
+    method = GRPO(steps=1, tasks=2, group=4, epochs=2, learning_rate=1e30)
+    with pytest.raises(DivergedError, match="not finite"):
+        train(make_app(), tasks, lower_case, model=folder, out=tmp_path / "run", method=method)
+    assert not (tmp_path / "run" / "model").exists()
 
 
 def test_a_folder_with_a_run_is_left_alone(folder: Path, make_app: MakeApp, tasks: TaskSet, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from langgraph_amc_trl import DPO, KTO, SFT, Example, Pair, train_on_pairs, train_on_runs
+from langgraph_amc_trl import DPO, KTO, SFT, DivergedError, Example, Pair, train_on_pairs, train_on_runs
 from langgraph_amc_trl.offline import dpo_trainer, padded
 from langgraph_amc_trl.rendering import codec_of, sequences
 from langgraph_amc_trl.sequences import TokenSequence
@@ -141,6 +141,14 @@ def test_what_cannot_be_trained_on_is_left_out_and_counted(folder: Path, tmp_pat
         train_on_pairs([PAIR], model=forgetful, out=tmp_path / "b")
     example = Example("t", "r", PROMPT, LONG, 1.0)
     assert train_on_runs([example], model=forgetful, out=tmp_path / "c").used == 2
+
+
+@pytest.mark.parametrize("method", [SFT, KTO])
+def test_a_training_that_diverges_writes_no_model(folder: Path, tmp_path: Path, method: Any) -> None:
+    rows = [Example("t", str(i), PROMPT, GOOD if i % 2 else BAD, 1.0, desirable=bool(i % 2)) for i in range(8)]
+    with pytest.raises(DivergedError, match=r"learning rate 1e\+30.*lower"):
+        train_on_runs(rows, model=folder, out=tmp_path / "out", method=method(learning_rate=1e30, batch=2))
+    assert not (tmp_path / "out" / "model").exists()
 
 
 def test_a_folder_that_is_there_and_a_model_that_is_not(folder: Path, tmp_path: Path) -> None:

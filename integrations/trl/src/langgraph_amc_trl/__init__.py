@@ -15,6 +15,7 @@ from langgraph_amc_trl.pairs import Found, Pair, sibling_pairs
 from langgraph_amc_trl.records import Measurement, StepRecord, Trained
 
 if TYPE_CHECKING:
+    from langgraph_amc_trl.divergence import DivergedError
     from langgraph_amc_trl.rendering import check_seen
     from langgraph_amc_trl.toolformer import CallLoss, LocalLoss, filter_calls, judge_calls
     from langgraph_amc_trl.training import train
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _LAZY = {  # they bring torch, transformers and TRL
     "CallLoss": "toolformer",
+    "DivergedError": "divergence",
     "LocalLoss": "toolformer",
     "Tuned": "tuning",
     "check_seen": "rendering",
@@ -39,6 +41,7 @@ __all__ = [
     "SFT",
     "CallLoss",
     "Chosen",
+    "DivergedError",
     "Example",
     "Found",
     "LocalLoss",

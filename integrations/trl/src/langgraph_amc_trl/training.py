@@ -26,6 +26,7 @@ from langgraph_amc.runtime.settings import read_settings
 from langgraph_amc.tasks.rewards import as_reward
 from langgraph_amc.tasks.task import Task, TaskSet
 from langgraph_amc_trl.batches import Lesson, lesson_of
+from langgraph_amc_trl.divergence import check_trained
 from langgraph_amc_trl.method import GRPO
 from langgraph_amc_trl.recording import recording
 from langgraph_amc_trl.records import MODEL, Ledger, Measurement, StepRecord, Trained
@@ -73,6 +74,7 @@ def train(
     ConfigurationError: something cannot work, the app's calls do not reach the model or sample otherwise than
         ``method`` says, or ``out`` holds a run.
     NoRewardError: all rollouts of a step failed, or none could be judged.
+    DivergedError: losses or weights became no numbers.
     """
     method = GRPO() if method is None else method
     chosen, measured = TaskSet(tasks), TaskSet(held_out)
@@ -93,6 +95,7 @@ def train(
             ):
                 trainer.train()
                 engine.model.eval()
+            check_trained(engine.model, method.learning_rate, course.losses)
             course.measure(method.steps)
             with quiet():
                 folder = export(weights, Path(out) / MODEL, source=path if Path(path).is_dir() else None)
@@ -224,6 +227,11 @@ class _Course:
             return
         rewards = self.wait(self.rollouts.measured(self.held_out, self.repeats))
         self._tell(Measurement(step, self.rollouts.trajectories, rewards, estimate(rewards)))
+
+    @property
+    def losses(self) -> list[float | None]:
+        """Of each step."""
+        return [record.loss for record in self.records if isinstance(record, StepRecord)]
 
     def result(self, folder: Path, weights: str) -> Trained:
         """The whole run."""

@@ -26,6 +26,7 @@ from langgraph_amc.policy.engines import UNLOADABLE, unloadable
 from langgraph_amc.policy.forward import pick_device
 from langgraph_amc.policy.text import TextCodec
 from langgraph_amc_trl.conversations import Tool
+from langgraph_amc_trl.divergence import check_trained
 from langgraph_amc_trl.examples import Example, check_labels
 from langgraph_amc_trl.methods import DPO, KTO, SFT, Method
 from langgraph_amc_trl.offline import dpo_trainer, kto_trainer, sft_trainer
@@ -86,7 +87,7 @@ def train_on_pairs(
     ------
     NothingToTrainError: no pair is left. A pair whose halves are not each one sequence after the very prompt, or that
         is longer than the model's context, is left out and counted.
-    ConfigurationError: a model or folder that cannot work.
+    ConfigurationError: a model or folder that cannot work. DivergedError: losses or weights became no numbers.
     """
     method = _method(method, DPO)
     given = check_items("pairs", pairs, Pair)
@@ -124,7 +125,7 @@ def train_on_runs(
     Raises
     ------
     NothingToTrainError: nothing is left.
-    ConfigurationError: a setting that cannot work, or runs without labels for KTO.
+    ConfigurationError: a setting that cannot work, or runs without labels for KTO. DivergedError: as above.
     """
     method = _method(method, SFT, KTO)
     given = check_items("examples", examples, Example)
@@ -204,6 +205,7 @@ class _Training:
             trainer.train()
             logged = [_numbers(entry) for entry in trainer.state.log_history if "loss" in entry]
         self.model.eval()
+        check_trained(self.model, self._method.learning_rate, [entry["loss"] for entry in logged])
         with quiet():
             source = self._path if Path(self._path).is_dir() else None
             folder = export(weights, self._out / MODEL, source=source)
