@@ -8,8 +8,9 @@ Task: requests sent to desks (`routing.py`), one greedy answer each, by a policy
 Sudoku with 5 empty cells at temperature 1, where only a smaller scope learns anything in so few rollouts.
 All ranks take the same tasks in the same order with the same sampling noise, and differ in the directions only; their
 entries have the same variance. *members*: mean reward of the population, which its perturbation lowers, by stretches of
-generations; *weights*: the unperturbed weights on held-out tasks before, on the way and at the end, and the gain from
-first to last. Intervals are 95 %: over tasks, and for weights and gains over tasks and seeds alike (Owen 2007).
+generations; *weights*: the unperturbed weights on held-out tasks before, on the way and at the end; *gain*: from first
+to last, then less the gain of the first rank. Intervals are 95 %: over tasks, and for weights and gains over tasks and
+seeds alike (Owen 2007). Rollouts are those of all seeds.
 Everything is kept in --out, a generation at a time, so it can be stopped and called again. The last line is JSON.
 """
 
@@ -31,7 +32,7 @@ from sudoku_arms import POLICY, World, app_of
 from sudoku_direct import BATCH, Play, Run, evolve_directly, play
 from sudoku_table import crossed, signed
 
-from langgraph_amc.evaluate.statistics import Estimate, estimate
+from langgraph_amc.evaluate.statistics import Estimate, Scores, estimate
 from langgraph_amc.evolution import Strategy
 from langgraph_amc.evolution.layout import SCOPES
 from langgraph_amc.evolution.loop import Course, Validated
@@ -99,11 +100,10 @@ def stretches(runs: list[Run], every: int) -> list[Estimate]:
     return found
 
 
-def weights(runs: list[Run]) -> tuple[dict[int, Estimate], Estimate]:
-    """The unperturbed weights by generations done, and the gain from first to last, over tasks and seeds."""
+def weights(runs: list[Run]) -> dict[int, Scores]:
+    """Rewards [tasks, seeds] of the unperturbed weights, by generations done."""
     measured = [{e.done: e.rewards.mean(axis=1) for e in run.events if isinstance(e, Validated)} for run in runs]
-    by_done = {done: np.stack([m[done] for m in measured], axis=1) for done in measured[0]}
-    return {d: crossed(scores) for d, scores in by_done.items()}, crossed(by_done[max(by_done)] - by_done[0])
+    return {done: np.stack([m[done] for m in measured], axis=1) for done in measured[0]}
 
 
 def options() -> argparse.Namespace:
@@ -149,23 +149,35 @@ def main() -> None:
     if given.on == "sudoku":
         about = f"Sudoku, trained on {given.horizon} empty cells, measured on {given.measure_on}"
     title = f"{about}; T = {given.temperature:g}, sigma {given.sigma:g}, {given.scope}"
-    shown = Table("rank", "rollouts", "members", "weights", "gain", title=title)
+    shown = Table("rank", "rollouts", "members", "weights", "gain", "minus the first rank's", title=title)
+    first: Scores | None = None
     for rank in given.ranks:
         runs = []
         for seed in range(given.seeds):
             runs.append(run(given, bench, rank, seed))
             console.print(f"rank {rank}, seed {seed}: {runs[-1].trajectories:,} rollouts", style="dim")
-        members, (measured, gain) = stretches(runs, given.every), weights(runs)
-        by_done = "\n".join(f"{done:>3}: {e}" for done, e in measured.items())
+        members, measured = stretches(runs, given.every), weights(runs)
+        gains = measured[given.generations] - measured[0]
+        first = gains if first is None else first
+        gain, beside = crossed(gains), None if gains is first else crossed(gains - first)
+        by_done = "\n".join(f"{done:>3}: {crossed(scores)}" for done, scores in measured.items())
         spent = sum(r.trajectories for r in runs)
-        shown.add_row(rank, f"{spent:,}", "\n".join(map(str, members)), by_done, signed(gain))
+        shown.add_row(
+            rank,
+            f"{spent:,}",
+            "\n".join(map(str, members)),
+            by_done,
+            signed(gain),
+            "" if beside is None else signed(beside),
+        )
         result[rank] = {
             "rollouts": spent,
             "tokens": sum(r.tokens for r in runs),
             "members": [asdict(e) for e in members],
             "by_generation": [float(np.mean([r.rewards[g].mean() for r in runs])) for g in range(given.generations)],
-            "weights": {str(done): asdict(e) for done, e in measured.items()},
+            "weights": {str(done): asdict(crossed(scores)) for done, scores in measured.items()},
             "gain": asdict(gain),
+            "minus_first": None if beside is None else asdict(beside),
         }
     console.print(shown)
     print(json.dumps({"curves": result, **sizes, "seeds": given.seeds, "quick": given.quick}))
