@@ -79,7 +79,7 @@ class Study:
     horizons: Sequence[int]
     seeds: int
     swept: dict[str, Sequence[float]]
-    sweep_on: int | None
+    sweep_on: Sequence[int]
     puzzles: int
     validation: int
     concurrency: int
@@ -118,7 +118,7 @@ class Study:
     def _trained(self, arm: str, world: World) -> None:
         """Sweep with the first seed, train the others with what was best on validation puzzles, measure all."""
         trials = [Trial(arm, setting, 0, self.scale, self.start) for setting in self.swept[arm]]
-        there = world if self.sweep_on is None else self._world(self.sweep_on)
+        there = self._world(swept_on(self.sweep_on, world.horizon))
         best = max(trials, key=lambda trial: self._trial(trial, there)["validation"])
         for seed in range(self.seeds):
             trial = Trial(arm, best.setting, seed, self.scale, self.start)
@@ -190,6 +190,11 @@ class Study:
         return self.out / "trials" / f"{slug(trial.arm)}-{world.horizon}-{trial.setting:g}-{trial.seed}"
 
 
+def swept_on(horizons: Sequence[int], horizon: int) -> int:
+    """Whose sweep a horizon takes: its own, the next longer one's, or the longest's."""
+    return min((h for h in horizons if h >= horizon), default=max(horizons))
+
+
 def slug(arm: str) -> str:
     """The arm as a part of a file's name."""
     return re.sub(r"[^a-z0-9.]+", "-", arm.lower())
@@ -237,7 +242,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--tasks-per-generation", type=int, default=8)
     parser.add_argument("--sigmas", type=float, nargs="+", help="swept by the arms of evolution")
     parser.add_argument("--norm-sigmas", type=float, nargs="+", default=NORM_SIGMAS, help="of norm gains only")
-    parser.add_argument("--sweep-on", type=int, choices=[5, 10, 15], help="sweep with so many empty cells for all")
+    parser.add_argument("--sweep-on", type=int, nargs="+", choices=[5, 10, 15], help="horizons to sweep on, else all")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="swept by the policy gradients")
     parser.add_argument("--puzzles", type=int, default=200, help="held-out ones")
     parser.add_argument("--validation", type=int, default=100, help="puzzles that settings are chosen on")
@@ -249,6 +254,7 @@ def options() -> argparse.Namespace:
         parser.error(f"{given.policy} is no model's folder: examples/sudoku/train_policy.py makes one")
     if given.scope == "vectors" and NORMS in (given.arms or ()):
         parser.error(f"--scope vectors makes {OURS!r} what {NORMS!r} is: leave that out of --arms")
+    given.sweep_on = given.sweep_on or given.horizons
     given.arms = given.arms or [arm for arm in ARMS if given.scope != "vectors" or arm != NORMS]
     given.sigmas = given.sigmas or (given.norm_sigmas if given.scope == "vectors" else SIGMAS)
     if given.quick:
@@ -283,7 +289,6 @@ def main() -> None:
     )
     about = {"policy": digest(given.policy), "scope": start.scope, "ratio": start.ratio}
     sizes = {**asdict(scale), "puzzles": given.puzzles, "validation": given.validation, "value": given.value}
-    sizes["sweep_on"] = given.sweep_on
     same(given.out, about | sizes)
     study.run()
     found = {str(horizon): table(study, horizon) for horizon in given.horizons}
