@@ -27,8 +27,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -93,13 +94,13 @@ class Study:
             self._check(world)
             for arm, seed in product(self.arms, range(self.seeds)):
                 if arm in BASES:
-                    self._cell(arm, world, seed, self.start.policy, temperature=BASES[arm])
+                    self._cell(arm, world, seed, lambda: self.start.policy, temperature=BASES[arm])
             for arm in self.arms:
                 if arm in EVOLVED or (arm in GRADIENTS and installed()):
                     self._trained(arm, world)
             for seed, arm in product(range(self.seeds), self.arms):
                 if arm in (BEST_OF, AMC_BASE):
-                    self._cell(arm, world, seed, self.start.policy, amc=True, resample=arm != BEST_OF)
+                    self._cell(arm, world, seed, lambda: self.start.policy, amc=True, resample=arm != BEST_OF)
                 elif arm in (GREEDY_TUNED, AMC_TUNED):
                     self._on_best(arm, world, seed)
 
@@ -125,7 +126,7 @@ class Study:
             about: dict[str, Any] = {"trained": self._trial(trial, world)}
             swept_here = there.horizon == world.horizon
             about |= {"sweep_trajectories": self.scale.trajectories * (len(trials) - 1) * swept_here}
-            self._cell(arm, world, seed, self._model(trial, world), about)
+            self._cell(arm, world, seed, partial(self._model, trial, world), about)
 
     def _on_best(self, arm: str, world: World, seed: int) -> None:
         """On the policy that did best on validation puzzles."""
@@ -136,7 +137,7 @@ class Study:
         best = max(known, key=lambda name: known[name]["validation"])
         setting = known[best]["setting"]
         how: dict[str, Any] = {"amc": True} if arm == AMC_TUNED else {"temperature": 0.0}
-        model = self._model(Trial(best, setting, seed, self.scale, self.start), world)
+        model = partial(self._model, Trial(best, setting, seed, self.scale, self.start), world)
         self._cell(arm, world, seed, model, {"on": f"{best} {setting:g}"}, **how)
 
     def _trial(self, trial: Trial, world: World) -> dict[str, Any]:
@@ -159,7 +160,7 @@ class Study:
         arm: str,
         world: World,
         seed: int,
-        model: Path,
+        model: Callable[[], Path],
         about: dict[str, Any] | None = None,
         *,
         amc: bool = False,
@@ -172,9 +173,9 @@ class Study:
             return
         began, tasks = time.perf_counter(), world.tasks.split("test")
         if amc:
-            found = measure_app(model, tasks, seed, self.concurrency, self.value or rules, **how)
+            found = measure_app(model(), tasks, seed, self.concurrency, self.value or rules, **how)
         else:
-            found = measure(model, tasks, seed, **how)
+            found = measure(model(), tasks, seed, **how)
         write(path, {"arm": arm, "horizon": world.horizon, "seed": seed, **(about or {}), **found})
         seconds = time.perf_counter() - began
         self.console.print(f"{path.stem}: {solved_share(found):.3f}, {seconds:.0f} s", style="dim")
@@ -184,7 +185,11 @@ class Study:
         return self.out / "cells" / f"{slug(arm)}-{horizon}-{seed}.json"
 
     def _model(self, trial: Trial, world: World) -> Path:
-        return self._folder(trial, world) / "run" / "model"
+        """The tuned model, trained again where only what it scored was kept."""
+        folder = self._folder(trial, world) / "run"
+        if not (folder / "model").exists():
+            train(trial, world, folder)
+        return folder / "model"
 
     def _folder(self, trial: Trial, world: World) -> Path:
         return self.out / "trials" / f"{slug(trial.arm)}-{world.horizon}-{trial.setting:g}-{trial.seed}"
