@@ -2,8 +2,8 @@
 
 A request is six words. Each of 64 words speaks for one of 8 desks, and the right desk is the one that most words of
 the request speak for, so requests that were never seen can be answered. The reward is 1 for the right desk, else 0.
-The policy is a Llama of 2 layers and 23,000 weights, made here in seconds: it has seen some labelled requests, a few
-of them labelled wrongly, and knows about half of what there is to know. At temperature 1 one rollout is one token.
+The policy is a Llama of 2 layers and 23,000 weights, made here in seconds: it has seen some labelled requests, some
+of them labelled wrongly, and greedily it is right on two of three. At temperature 1 one rollout is one token.
 """
 
 from __future__ import annotations
