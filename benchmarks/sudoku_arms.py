@@ -157,13 +157,14 @@ def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
 
     shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short cannot be gone on with
     scale = trial.scale
-    passes: dict[str, Any] = {"accumulation": 32}
+    each = scale.population * scale.tasks
+    passes: dict[str, Any] = {"accumulation": min(32, each)}
     if trial.arm == PPO_LIKE:
-        passes = {"epochs": 2, "minibatches": 2, "accumulation": 16}
+        passes = {"epochs": 2, "minibatches": 2, "accumulation": min(16, each // 2)}
     group = min(GROUP, scale.population)
     method = Method(
         steps=scale.generations,
-        tasks=scale.population * scale.tasks // group,
+        tasks=each // group,
         group=group,
         learning_rate=trial.setting,
         seed=trial.seed,
@@ -215,6 +216,14 @@ def agreement(world: World, policy: Path, n: int = 16) -> float:
     tasks = list(world.tasks.split("validation"))[:n]
     app, direct = measure_app(policy, tasks, 0, world.concurrency), measure(policy, tasks, 0)
     return float(np.mean([app["rewards"][task.id] == direct["rewards"][task.id] for task in tasks]))
+
+
+def gradients_agreement(world: World, policy: Path) -> dict[str, float]:
+    """How far a short training without the app is from the same on the app, see `sudoku_gradients.same_training`."""
+    from sudoku_gradients import same_training
+
+    tasks = list(world.tasks.split("train"))[:32]
+    return same_training(app_of(policy), load_reward(f"{AGENT}:solved"), tasks, policy)
 
 
 async def _measured(app: Any, jobs: Sequence[Job], runs: int, threads: int) -> dict[str, Any]:

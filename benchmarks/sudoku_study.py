@@ -52,6 +52,7 @@ from sudoku_arms import (
     Trial,
     World,
     agreement,
+    gradients_agreement,
     installed,
     measure,
     measure_app,
@@ -92,6 +93,8 @@ class Study:
         for horizon in self.horizons:
             world = self._world(horizon)
             self._check(world)
+            if installed() and any(arm in GRADIENTS for arm in self.arms):
+                self._check_gradients(world)
             for arm, seed in product(self.arms, range(self.seeds)):
                 if arm in BASES:
                     self._cell(arm, world, seed, lambda: self.start.policy, temperature=BASES[arm])
@@ -115,6 +118,16 @@ class Study:
         if share < 0.9:
             raise SystemExit(f"the app and its loop without LangGraph agree on {share:.0%} of puzzles only")
         write(path, {"share": share})
+
+    def _check_gradients(self, world: World) -> None:
+        """Stop where training without the app is not what it is on the app."""
+        path = self.out / "agreement-gradients.json"
+        found = read(path)
+        if found is None:
+            found = gradients_agreement(world, self.start.policy)
+        if found["weights"] > 0.1:
+            raise SystemExit(f"policy gradients on the app and without it come to different weights: {found}")
+        write(path, found)
 
     def _trained(self, arm: str, world: World) -> None:
         """Sweep with the first seed, train the others with what was best on validation puzzles, measure all."""
