@@ -1,6 +1,6 @@
 """Rollouts of the Sudoku agent with skills in its prompt, without LangGraph around them: an eighth of the time.
 
-The prompt is put together by the library's own placing, and a call is seeded as in the app (`sudoku_direct`).
+The prompt is put together by the library's own placing, and calls are seeded as in `sudoku_direct`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sudoku_direct import BATCH, evolve_directly, exported, held_out_noise, measured_directly
+from sudoku_direct import AS_IN_APP, BATCH, evolve_directly, exported, held_out_noise, measured_directly
 
 from langgraph_amc.evaluate.runner import Job, run_jobs
 from langgraph_amc.evolution import Constant, Cosine, Strategy
@@ -39,7 +39,8 @@ AGENT, POLICY = SUDOKU / "agent.py", SUDOKU / "policy"
 VANILLA, PAPER, OURS, NORMS = "vanilla ES", "paper's ES", "ours", "ours, norms only"
 GRPO, PPO_LIKE = "GRPO", "PPO-like"
 EVOLVED, GRADIENTS = (VANILLA, PAPER, OURS, NORMS), (GRPO, PPO_LIKE)
-BASES = {"base, T = 1": 1.0, "base, T = 0.7": 0.7, "base, greedy": 0.0}
+GREEDY = "base, greedy"
+BASES = {"base, T = 1": 1.0, "base, T = 0.7": 0.7, GREEDY: 0.0}
 GREEDY_TUNED = "best tuned, greedy"
 BEST_OF, AMC_BASE, AMC_TUNED = "best of 8 on the base", "AMC on the base", "AMC on the best tuned"
 PARTICLES, GROUP = 8, 8
@@ -180,11 +181,13 @@ def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
     }
 
 
-def measure(model: str | Path, tasks: Sequence[Task], seed: int, *, temperature: float = 1.0) -> dict[str, Any]:
+def measure(
+    model: str | Path, tasks: Sequence[Task], seed: int, *, temperature: float = 1.0, place: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """One run of each task: rewards by task, tokens and trajectories; the same random numbers for all models."""
     engine = get_engine(model, max_batch=BATCH)
     try:
-        episodes = asyncio.run(measured_directly(engine, tasks, seed, temperature))
+        episodes = asyncio.run(measured_directly(engine, tasks, seed, temperature, place))
     finally:
         engine.close()
     rewards = {task.id: episode.reward for task, episode in zip(tasks, episodes, strict=True)}
@@ -214,7 +217,7 @@ def measure_app(
 def agreement(world: World, policy: Path, n: int = 16) -> float:
     """Share of tasks on which the app and the rollouts without it get the same reward: 1, but for rounding."""
     tasks = list(world.tasks.split("validation"))[:n]
-    app, direct = measure_app(policy, tasks, 0, world.concurrency), measure(policy, tasks, 0)
+    app, direct = measure_app(policy, tasks, 0, world.concurrency), measure(policy, tasks, 0, place=AS_IN_APP)
     return float(np.mean([app["rewards"][task.id] == direct["rewards"][task.id] for task in tasks]))
 
 

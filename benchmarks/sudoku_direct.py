@@ -2,8 +2,9 @@
 the time.
 
 The app's own rollouts go through LangGraph, LiteLLM and the runner, which cost far more than this small model. Here
-the agent's loop talks to the batch engine itself. A request is seeded as `policy.local` seeds it, so a rollout does
-here what it does in the app; `sudoku_arms.agreement` compares the two.
+the agent's loop talks to the batch engine itself. A rollout's random numbers are its own, numbered by turn; with
+`AS_IN_APP` they are those that `policy.local` gives the app's node, and the rollout does here what it does in the app:
+`sudoku_arms.agreement` compares the two.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from langgraph_amc.tasks import Task, TaskSet
 
 Floats = NDArray[np.float64]
 BATCH = 256
+AS_IN_APP = ("think",)
+"""The node that calls the model."""
 _MAX_TOKENS, _PARTICLE = 32, "p0"
 """The agent's limit of an answer, and the name of the only particle of a plain run."""
 
@@ -55,7 +58,12 @@ Play = Callable[[BatchEngine, Task, tuple[Hashable, ...], Hashable | None, float
 
 
 async def play(
-    engine: BatchEngine, task: Task, noise: tuple[Hashable, ...], member: Hashable | None = None, temperature: float = 1
+    engine: BatchEngine,
+    task: Task,
+    noise: tuple[Hashable, ...],
+    member: Hashable | None = None,
+    temperature: float = 1,
+    place: tuple[str, ...] = (),
 ) -> Episode:
     """What `agent.py` does on a task, with these random numbers and this member's weights."""
     from sudoku.board import Puzzle
@@ -69,7 +77,7 @@ async def play(
             prompt_ids=asked,
             max_tokens=_MAX_TOKENS,
             temperature=temperature,
-            seed=mix(noise, _PARTICLE, len(calls)),
+            seed=mix(noise, _PARTICLE, *place, len(calls)),
             variant=member,
         )
         (said,) = await engine.agenerate(request)
@@ -230,8 +238,10 @@ def exported(folder: Path, model: Path, generations: int) -> Path:
     return export_best(read(folder / "history.jsonl"), generations, str(model), folder / "model")
 
 
-async def measured_directly(engine: BatchEngine, tasks: Sequence[Task], seed: int, temperature: float) -> list[Episode]:
+async def measured_directly(
+    engine: BatchEngine, tasks: Sequence[Task], seed: int, temperature: float, place: tuple[str, ...] = ()
+) -> list[Episode]:
     """One rollout of each task with the engine's weights."""
     return await asyncio.gather(
-        *(play(engine, task, held_out_noise(seed, task), temperature=temperature) for task in tasks)
+        *(play(engine, task, held_out_noise(seed, task), temperature=temperature, place=place) for task in tasks)
     )

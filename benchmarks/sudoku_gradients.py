@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from langgraph_amc_trl.rollouts import Groups
 from langgraph_amc_trl.sequences import Call
 from langgraph_amc_trl.trainer import quiet, trainer_for
 from safetensors.torch import load_file
-from sudoku_direct import BATCH, Episode, Floats, play
+from sudoku_direct import AS_IN_APP, BATCH, Episode, Floats, play
 
 from langgraph_amc.evolution.export import export
 from langgraph_amc.evolution.layout import layout
@@ -39,16 +39,21 @@ class Step:
     tokens: int
 
 
-def train_directly(method: GRPO, tasks: Sequence[Task], policy: Path, folder: Path) -> list[Step]:
+def train_directly(
+    method: GRPO, tasks: Sequence[Task], policy: Path, folder: Path, place: tuple[str, ...] = ()
+) -> list[Step]:
     """Train, and write the tuned model to ``folder``; the steps."""
     engine = get_engine(policy, max_batch=BATCH)
     steps: list[Step] = []
     with asyncio.Runner() as runner:
 
+        def noise(step: int, task: Task, repeat: int) -> tuple[Hashable, ...]:
+            return (method.seed, "grpo", step, task.id, repeat)
+
         async def rolled(step: int, chosen: Sequence[int]) -> list[Episode]:
             return await asyncio.gather(
                 *(
-                    play(engine, tasks[i], (method.seed, "grpo", step, tasks[i].id, repeat), None, method.temperature)
+                    play(engine, tasks[i], noise(step, tasks[i], repeat), None, method.temperature, place)
                     for i in chosen
                     for repeat in range(method.group)
                 )
@@ -85,7 +90,7 @@ def same_training(app: Any, reward: Callable[..., Any], tasks: Sequence[Task], p
     method = GRPO(steps=3, tasks=min(8, len(tasks)), group=8, learning_rate=1e-4, seed=0)
     with tempfile.TemporaryDirectory() as scratch:
         on_app = train(app, tasks, reward, model=policy, out=Path(scratch) / "app", method=method)
-        steps = train_directly(method, tasks, policy, Path(scratch) / "direct")
+        steps = train_directly(method, tasks, policy, Path(scratch) / "direct", AS_IN_APP)
         start, theirs, ours = map(_vector, (policy, Path(on_app.model), Path(scratch) / "direct"))
     means = zip((step.reward for step in on_app.steps), (step.rewards.mean() for step in steps), strict=True)
     moved = float((ours - start).norm())

@@ -43,6 +43,7 @@ from sudoku_arms import (
     BEST_OF,
     EVOLVED,
     GRADIENTS,
+    GREEDY,
     GREEDY_TUNED,
     NORMS,
     OURS,
@@ -228,14 +229,12 @@ def table(study: Study, horizon: int) -> dict[str, Any]:
     title = f"{horizon} empty cells, {study.puzzles} held-out puzzles, {study.seeds} seed(s)"
     title += f"; policy {study.start.policy.name}, evolution of {study.start.scope}"
     arms = show(title, list(rows.values()), absent, study.console)
-    about: dict[str, Any] = {"arms": arms}
-    for ours in (OURS, NORMS):
-        others = [rows[arm] for arm in TRAINED if arm != ours]
-        about[f"{ours} minus"] = differences(rows[ours], others, f"{horizon} empty cells", study.console)
-    about |= {
-        f"{AMC_BASE} minus": differences(rows[AMC_BASE], [rows[BEST_OF]], f"{horizon} empty cells", study.console)
+    against: dict[str, Sequence[str]] = {ours: [arm for arm in TRAINED if arm != ours] for ours in (OURS, NORMS)}
+    against |= {GREEDY_TUNED: [GREEDY], AMC_BASE: [BEST_OF], AMC_TUNED: [AMC_BASE]}
+    return {"arms": arms} | {
+        f"{arm} minus": differences(rows[arm], [rows[o] for o in others], f"{horizon} empty cells", study.console)
+        for arm, others in against.items()
     }
-    return about
 
 
 def digest(folder: Path) -> str:
@@ -266,9 +265,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--validation", type=int, default=100, help="puzzles that settings are chosen on")
     parser.add_argument("--value", help="folder of a trained V for AMC; by default a function that knows the rules")
     parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--show", action="store_true", help="print the table of what is in --out, and run nothing")
     parser.add_argument("--quick", action="store_true", help="whether every arm runs: a size that shows nothing else")
     given = parser.parse_args()
-    if not (given.policy / "config.json").is_file():
+    if not given.show and not (given.policy / "config.json").is_file():
         parser.error(f"{given.policy} is no model's folder: examples/sudoku/train_policy.py makes one")
     if given.scope == "vectors" and NORMS in (given.arms or ()):
         parser.error(f"--scope vectors makes {OURS!r} what {NORMS!r} is: leave that out of --arms")
@@ -282,8 +282,21 @@ def options() -> argparse.Namespace:
     return given
 
 
+def shown(given: argparse.Namespace) -> None:
+    """Take from the study that is there what its table says of it."""
+    if (known := read(given.out / "study.json")) is None:
+        raise SystemExit(f"{given.out} holds no study")
+    given.policy, given.scope, given.ratio = Path(known["policy"]), known["scope"], known["ratio"]
+    given.generations, given.population, given.tasks_per_generation = (
+        known[name] for name in ("generations", "population", "tasks")
+    )
+    given.puzzles, given.validation, given.value = known["puzzles"], known["validation"], known["value"]
+
+
 def main() -> None:
     given = options()
+    if given.show:
+        shown(given)
     load_litellm()
     scale = Scale(given.generations, given.population, given.tasks_per_generation)
     swept = dict.fromkeys(EVOLVED, given.sigmas) | {NORMS: given.norm_sigmas}
@@ -305,10 +318,12 @@ def main() -> None:
         given.value,
         Console(width=None if os.isatty(1) else 160),
     )
-    about = {"policy": digest(given.policy), "scope": start.scope, "ratio": start.ratio}
-    sizes = {**asdict(scale), "puzzles": given.puzzles, "validation": given.validation, "value": given.value}
-    same(given.out, about | sizes)
-    study.run()
+    policy = given.policy.name if given.show else digest(given.policy)
+    about = {"policy": policy, "scope": start.scope, "ratio": start.ratio}
+    if not given.show:
+        sizes = {**asdict(scale), "puzzles": given.puzzles, "validation": given.validation, "value": given.value}
+        same(given.out, about | sizes)
+        study.run()
     found = {str(horizon): table(study, horizon) for horizon in given.horizons}
     said = {**asdict(scale), **about, "trajectories": scale.trajectories, "quick": given.quick}
     print(json.dumps({"horizons": found, **said}))

@@ -3,6 +3,7 @@ it is told beside the app's own prompt."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -36,16 +37,19 @@ current_boundary: ContextVar[int] = ContextVar("amc_current_boundary", default=0
 class RolloutNoise:
     """Sampling noise that rollouts of different members have in common.
 
-    One object per rollout: every model call made in it, in whatever task or thread, takes the next number.
+    One object per rollout, in whatever task or thread its calls are made.
 
     Attributes
     ----------
     key: what the rollouts share, for example (generation, task id, repeat); equal keys mean equal noise.
-    calls: the numbers of the rollout's calls; calls made in parallel are numbered as they come.
     """
 
     key: tuple[Hashable, ...]
-    calls: Iterator[int] = field(default_factory=count)
+    _calls: defaultdict[str, Iterator[int]] = field(default_factory=lambda: defaultdict(count))
+
+    def number(self, place: str) -> int:
+        """The next number of the calls that this place of the app makes: places may call at the same time."""
+        return next(self._calls[place])
 
 
 current_member: ContextVar[Hashable | None] = ContextVar("amc_current_member", default=None)

@@ -43,7 +43,7 @@ async def leave(state):
     if os.environ.get("ENDS"):
         with Path(os.environ["ENDS"]).open("a") as file:
             file.write(state["messages"][0].content + "\\n")
-    return {}
+    return {} if current_member.get() is None else {"messages": [HumanMessage("said by a member")]}
 
 
 def build(speak=speak):
@@ -88,7 +88,7 @@ def huge(run):
 
 def lost(run):
     """As where every member has lost what the base can do."""
-    return 1.0 if current_member.get() is None else 0.0
+    return float(run.messages[-1].content != "said by a member")
 '''
 
 

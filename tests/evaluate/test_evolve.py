@@ -167,6 +167,8 @@ def test_a_budget_ends_it_and_the_next_call_goes_on(world: Path, tmp_path: Path)
         ({"common_noise": "yes"}, ConfigurationError, "common_noise"),
         ({"generations": "many"}, ConfigurationError, "generations"),
         ({"options": {"particles": 3}}, ConfigurationError, "particles"),
+        ({"options": {"efects": "pure"}}, ConfigurationError, "none called 'efects'"),
+        ({"validate_every": -1}, ConfigurationError, "validate_every"),
         ({"scope": "some"}, ConfigurationError, "scope"),
         ({"measured": 0}, ConfigurationError, "measured"),
         ({"strategy": 3}, ConfigurationError, "Strategy"),
@@ -205,6 +207,16 @@ def test_tools_of_which_nothing_is_known_are_named(world: Path, tmp_path: Path) 
         warnings.filterwarnings("error", message=".*side effects")
         with pytest.raises(ModelNotReachedError):
             run(world, tmp_path / "known", app=app, options={"effects": {"send": "pure"}})
+
+
+def test_a_folder_where_a_file_goes_or_that_is_the_models_is_refused(world: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "history.jsonl").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="a file of this name goes there"):
+        run(world, tmp_path / "out")
+    for out in (world / "model", world / "model" / "tuned"):
+        with pytest.raises(ConfigurationError, match="in the model's folder"):
+            run(world, out)
+    assert "history.jsonl" not in digest(world / "model")
 
 
 async def test_inside_an_event_loop_it_names_the_function_to_await(world: Path, tmp_path: Path) -> None:

@@ -143,3 +143,26 @@ def test_signal_is_unbiased():
     found = [signal_of(0.3 * rng.normal(size=(4, 1)) + rng.normal(size=(4, 5))) for _ in range(4000)]
     for values, truth in (([f.signal for f in found], 0.09), ([f.noise for f in found], 0.2)):
         assert abs(np.mean(values) - truth) < 4 * np.std(values) / len(values) ** 0.5
+
+
+def test_a_whole_number_is_the_setting_that_a_float_is():
+    whole = Strategy(alpha=1, alpha_ratio=2, trust_region=3, decay=0, sigma=1)
+    assert repr(whole.to_json()) == repr(Strategy(alpha=1.0, alpha_ratio=2.0, trust_region=3.0, sigma=1.0).to_json())
+    for schedule in (Linear(1, 0, 3), Cosine(2, 1, 3), Automatic(1, 1, 2, 1, 2)):
+        floats = {name: value for name, value in schedule_to_json(schedule).items() if name != "generations"}
+        assert {type(value) for value in floats.values()} == {str, float}
+
+
+@pytest.mark.parametrize("sigma", [1e-170, 1e-320, 1e200])
+def test_a_sigma_whose_square_is_no_number_breaks_nothing(sigma):
+    trend = Trend().after(sigma, Signal(1.0, 1.0))
+    assert trend.sigma == sigma
+    assert Automatic(sigma, sigma, sigma).at(1, trend) == sigma
+
+
+@pytest.mark.parametrize(
+    "changes", [{"antithetic": np.True_}, {"shaping": np.array(["z", "ranks"])}, {"antithetic": 1}, {"seed": 10**5000}]
+)
+def test_what_a_history_cannot_hold_is_refused(changes):
+    with pytest.raises(ConfigurationError):
+        Strategy(**changes)

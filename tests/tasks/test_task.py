@@ -12,18 +12,19 @@ from langgraph.graph.message import add_messages
 from langgraph_amc.tasks import LoadError, Task, TaskError, TaskSet, load_tasks
 from langgraph_amc.trajectories import Trajectory, TrajectoryStore
 
-ids = st.text(alphabet=st.characters(exclude_categories=()), min_size=1, max_size=8)
+ids = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=8)
+texts = st.text(alphabet=st.characters(exclude_categories=()), min_size=1, max_size=8)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ids,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ids, inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=4,
 )
 tasks = st.builds(
     Task,
     id=ids,
-    input=ids | st.dictionaries(ids, json_values),
+    input=texts | st.dictionaries(texts, json_values),
     reference=json_values,
-    metadata=st.dictionaries(ids, json_values, max_size=2),
+    metadata=st.dictionaries(texts, json_values, max_size=2),
     split=st.none() | st.sampled_from(["train", "test"]),
 )
 task_sets = st.lists(tasks, max_size=5, unique_by=lambda t: t.id).map(TaskSet)
@@ -77,6 +78,12 @@ def test_a_bad_line_is_named(tmp_path, line, message):
     with pytest.raises(TaskError, match=message) as error:
         TaskSet.from_jsonl(path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("odd", ["a\x00b", "a\ud800", "", None, 3])
+def test_an_id_is_text_that_can_be_stored(odd):
+    with pytest.raises(TaskError, match="id is"):
+        Task(odd, "x")
 
 
 def test_a_set_is_an_immutable_sequence_with_unique_ids():

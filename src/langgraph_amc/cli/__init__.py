@@ -44,12 +44,14 @@ def _run() -> None:
     from langgraph_amc.cli.kept import kept
     from langgraph_amc.errors import AMCError
 
+    def left() -> str:
+        return f"; {kept.get()}" if kept.get() else ""
+
     try:
         app()
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            left = f"; {kept.get()}" if kept.get() else ""
-            print(f"amc: interrupted{left}", file=sys.stderr)
+            print(f"amc: interrupted{left()}", file=sys.stderr)
         raise
     except AMCError as error:
         print(f"amc: {error}", file=sys.stderr)
@@ -59,7 +61,8 @@ def _run() -> None:
             raise
         where = traceback.extract_tb(error.__traceback__)[-1]
         print(
-            f"amc: {type(error).__name__}: {error} ({where.filename}:{where.lineno}; AMC_TRACEBACK=1 shows all)",
+            f"amc: {type(error).__name__}: {error} ({where.filename}:{where.lineno}; "
+            f"AMC_TRACEBACK=1 shows all){left()}",
             file=sys.stderr,
         )
         raise SystemExit(1) from None

@@ -52,7 +52,7 @@ def _facts(kept: Kept) -> Table:
 
 
 def _generations(kept: Kept) -> Table:
-    measured = {v["done"]: v["reward"] for v in (kept.result or {}).get("validations", ())}
+    measured = {v["done"]: v["reward"] for v in (kept.result or {}).get("validations", kept.validations)}
     table = table_of("after", "reward", "best", "sigma", "step", "signal/noise", "known", "validation", "weights")
     if 0 in measured:
         table.add_row("0", "", "", "", "", "", "", _said(measured[0]), kept.log.header.weights[:12])

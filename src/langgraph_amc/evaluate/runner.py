@@ -112,7 +112,7 @@ def with_own_store(app: Any) -> Any:
 
 def run_seed(seed: int, task: Task) -> int:
     """Seed of one run, a pure function of (study seed, task id)."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}:{task.id}".encode(), digest_size=4).digest())
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{task.id}".encode("utf-8", "surrogatepass"), digest_size=4).digest())
 
 
 async def run_jobs(
@@ -160,6 +160,7 @@ async def run_job(app: Any, job: Job, reward: RewardFunction) -> Outcome:
         if not record:  # the run itself broke; where only its particles failed they are results, labelled so
             raise
     result = record[0]
+    current_member.set(None)  # a reward that asks the same model is to be judged by no member
     grades = Grades(result.trace, job.settings.telemetry)
     graded = [await _grade(job.task, report, reward, grades) for report in result.particles]
     grades.answered(result.winner.name, _of(result.winner.name, result.particles, graded))

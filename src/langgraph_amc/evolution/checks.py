@@ -22,6 +22,13 @@ def at_least(name: str, value: object, least: float) -> None:
         raise ConfigurationError(f"{name} must be a finite number of at least {least}, got {value!r}")
 
 
+def as_float(settings: object, *names: str) -> None:
+    """Make these fields of a frozen dataclass floats where they are whole numbers: 1 and 1.0 are one setting."""
+    for name in names:
+        if (value := getattr(settings, name)) is not None:
+            object.__setattr__(settings, name, float(value))
+
+
 def whole(name: str, value: object, least: int) -> None:
     """Refuse what is not an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -30,5 +37,5 @@ def whole(name: str, value: object, least: int) -> None:
 
 def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
     """Refuse what is not in the list."""
-    if value not in allowed:
+    if not any(type(value) is type(one) and value == one for one in allowed):
         raise ConfigurationError(f"{name} is one of {', '.join(map(repr, allowed))}, got {value!r}")

@@ -191,6 +191,8 @@ async def evolve(course: Course, rollouts: Rollouts, history: History) -> AsyncG
         if not np.isnan(rewards).all():
             yield watch.see(done, rewards, due=due)
     reason = f"all {course.generations} generations are done"
+    if len(log.records) > course.generations:
+        reason = f"{len(log.records)} are done already, more than the {course.generations} that are asked for"
     while history.log.state.number < course.generations:
         if course.patience is not None and watch.since >= course.patience:
             reason = f"{watch.since} validations in a row were no better than the one after {watch.best} generations"

@@ -25,7 +25,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from langgraph_amc.evolution.checks import finite, whole
+from langgraph_amc.evolution.checks import as_float, finite, whole
 
 Floats = NDArray[np.float64]
 _PRIOR = 4.0
@@ -50,6 +50,7 @@ class Racing:
 
     def __post_init__(self) -> None:
         finite("racing's margin", self.margin, above=0)
+        as_float(self, "margin")
         whole("racing's block", self.block, _LEAST)
 
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from langgraph_amc.checks import check_path
-from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.evolution.errors import HistoryError, WeightsError
 from langgraph_amc.evolution.history import History, Log, Record, read
 from langgraph_amc.evolution.layout import Scope, layout
 from langgraph_amc.evolution.weights import Weights
-from langgraph_amc.policy.engines import UNLOADABLE, unloadable
+from langgraph_amc.policy.loading import load_model
 
 if TYPE_CHECKING:
     import torch
@@ -66,12 +65,14 @@ def replay(history: str | Path, model: str | Path, *, verify: Verify = "last", d
 
     Parameters
     ----------
-    history: the file. model: folder (or name) of the model that the run started from; a peft adapter's folder for a
-        run of scope ``"lora"``. dtype: as for ``from_pretrained``; must be what the run was loaded with.
+    history: the file, or the folder of a run. model: folder (or name) of the model that the run started from; a peft
+        adapter's folder for a run of scope ``"lora"``. dtype: as for ``from_pretrained``; must be what the run was
+        loaded with.
 
     Raises HistoryError and WeightsError as ``resume``, ConfigurationError where the model cannot be loaded.
     """
-    log = read(history)
+    path = check_path("the history", history)
+    log = read(path / "history.jsonl" if path.is_dir() else path)
     loaded = load(model, dtype=dtype)
     anchor = "copy" if log.header.strategy.decay else None
     weights = Weights(loaded, layout(loaded, cast(Scope, log.header.scope)), anchor=anchor)
@@ -82,29 +83,9 @@ def replay(history: str | Path, model: str | Path, *, verify: Verify = "last", d
 def load(folder: str | Path, *, dtype: Any = "auto") -> torch.nn.Module:
     """A causal language model from its folder, or with an adapter if the folder is one of peft's; safetensors only.
 
-    Raises ConfigurationError where there is none.
+    Raises ConfigurationError where there is none, or not all of it.
     """
-    path = check_path("the model", folder)
-    try:
-        return _load(path, dtype)
-    except AMCError:
-        raise
-    except UNLOADABLE as error:
-        raise unloadable(folder, error) from error
-
-
-def _load(folder: Path, dtype: Any) -> torch.nn.Module:
-    import transformers
-
-    if not (folder / "adapter_config.json").is_file():
-        model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, use_safetensors=True)
-        return cast("torch.nn.Module", model.eval())
-    if not (folder / "adapter_model.safetensors").is_file():
-        raise ConfigurationError(f"{folder} has no adapter_model.safetensors: save the adapter as safetensors")
-    import peft
-
-    adapted = peft.AutoPeftModelForCausalLM.from_pretrained(str(folder), dtype=dtype, is_trainable=True)
-    return cast("torch.nn.Module", adapted.eval())
+    return cast("torch.nn.Module", load_model(check_path("the model", folder), dtype=dtype).eval())
 
 
 def _check(weights: Weights, record: Record) -> None:

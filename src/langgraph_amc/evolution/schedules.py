@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol, runtime_checkable
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.evolution.checks import at_least, finite, whole
+from langgraph_amc.evolution.checks import as_float, at_least, finite, whole
 from langgraph_amc.evolution.signal import Trend
 
 
@@ -32,6 +32,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         finite("sigma", self.sigma, above=0)
+        as_float(self, "sigma")
 
     def at(self, number: int, trend: Trend) -> float:
         return self.sigma
@@ -47,6 +48,7 @@ class Linear:
 
     def __post_init__(self) -> None:
         _check_ends(self.start, self.end, self.generations)
+        as_float(self, "start", "end")
 
     def at(self, number: int, trend: Trend) -> float:
         return _between(self.start, self.end, _progress(number, self.generations))
@@ -62,6 +64,7 @@ class Cosine:
 
     def __post_init__(self) -> None:
         _check_ends(self.start, self.end, self.generations)
+        as_float(self, "start", "end")
 
     def at(self, number: int, trend: Trend) -> float:
         return _between(self.start, self.end, (1 - math.cos(math.pi * _progress(number, self.generations))) / 2)
@@ -92,6 +95,7 @@ class Automatic:
         finite("high", high, above=0)
         if not low <= self.start <= high:
             raise ConfigurationError(f"low <= start <= high must hold, got {low}, {self.start} and {high}")
+        as_float(self, "start", "low", "high", "target", "pace")
 
     @property
     def bounds(self) -> tuple[float, float]:

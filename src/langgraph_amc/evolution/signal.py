@@ -49,9 +49,10 @@ class Trend:
 
     def after(self, sigma: float, seen: Signal) -> Trend:
         """The trend with one more generation in it."""
-        if seen.signal is None or seen.noise is None or sigma == 0:
+        variance = sigma * sigma
+        if seen.signal is None or seen.noise is None or variance == 0:
             return Trend(sigma, self.slope, self.noise)
-        return Trend(sigma, _smooth(self.slope, seen.signal / sigma**2), _smooth(self.noise, seen.noise))
+        return Trend(sigma, _smooth(self.slope, seen.signal / variance), _smooth(self.noise, seen.noise))
 
 
 def signal_of(gains: NDArray[np.float64]) -> Signal:

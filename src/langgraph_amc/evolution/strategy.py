@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.evolution.checks import at_least, finite, one_of, whole
+from langgraph_amc.evolution.checks import as_float, at_least, finite, one_of, whole
 from langgraph_amc.evolution.errors import HistoryError
 from langgraph_amc.evolution.estimator import Baseline, Shaping
 from langgraph_amc.evolution.fields import nested
@@ -15,6 +15,8 @@ from langgraph_amc.evolution.schedules import Constant, Schedule, schedule_from_
 
 if TYPE_CHECKING:
     from langgraph_amc.evolution.noise import NoiseKind
+
+_SEED_BITS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Strategy:
     def __post_init__(self) -> None:
         whole("population", self.population, 2)
         whole("seed", self.seed, 0)
+        if self.seed.bit_length() > _SEED_BITS:
+            raise ConfigurationError(f"a seed has at most {_SEED_BITS} bits, got one of {self.seed.bit_length()}")
         one_of("antithetic", self.antithetic, (True, False))
         if self.antithetic and self.population % 2:
             raise ConfigurationError(f"antithetic pairs need an even population, got {self.population}")
@@ -71,6 +75,7 @@ class Strategy:
         one_of("shaping", self.shaping, ("z", "ranks", "none"))
         one_of("baseline", self.baseline, ("task", "none"))
         one_of("noise", self.noise, NOISES)
+        as_float(self, "alpha", "alpha_ratio", "trust_region", "decay")
 
     @property
     def schedule(self) -> Schedule:

@@ -37,6 +37,7 @@ from langgraph_amc.policy.generation import (
     fresh_seed,
 )
 from langgraph_amc.policy.kv import KVPool, probe
+from langgraph_amc.policy.loading import load_model, load_tokenizer, serving_dtype
 from langgraph_amc.policy.prefix import PrefixStore, block_keys
 from langgraph_amc.policy.text import TextCodec
 from langgraph_amc.policy.variants import Variants
@@ -92,21 +93,13 @@ class BatchEngine:
 
     @classmethod
     def from_path(cls, path: str | Path, *, device: str | None = None, **options: Any) -> BatchEngine:
-        """Load a Hugging Face directory or hub id (safetensors only) and serve it."""
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils import logging as hf_logging
+        """Load a Hugging Face directory, one of peft's, or a hub id (safetensors only) and serve it.
 
+        Raises ConfigurationError where there is no such model, or not all of it.
+        """
         target = pick_device(device)
-        # bfloat16 without hardware support is several times slower than float32 on a CPU.
-        dtype = torch.float32 if target.type == "cpu" else "auto"
-        shows_bars = hf_logging.is_progress_bar_enabled()
-        hf_logging.disable_progress_bar()
-        try:
-            model = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype, use_safetensors=True)
-        finally:
-            if shows_bars:
-                hf_logging.enable_progress_bar()
-        return cls(model, AutoTokenizer.from_pretrained(str(path)), device=target, **options)
+        model = load_model(path, dtype=serving_dtype(target))
+        return cls(model, load_tokenizer(path), device=target, **options)
 
     @property
     def stats(self) -> EngineStats:

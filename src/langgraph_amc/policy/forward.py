@@ -17,6 +17,7 @@ from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.policy.kv import CACHE_ARGUMENT, KVPool, RaggedCache, Step
 
 _BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+_SERVED = "the batch engine serves decoders with rotary or learned positions (Llama, Qwen, SmolLM, Mistral, GPT-2, ...)"
 
 
 @functools.cache
@@ -56,7 +57,9 @@ class Decoder:
         self.device = pool.shape.device
         self.dtype = pool.shape.dtype
         self.vocabulary: int = config.vocab_size
-        self.context_length: int = config.max_position_embeddings
+        self.context_length: int = getattr(config, "max_position_embeddings", 0)
+        if not self.context_length:
+            raise ConfigurationError(f"{type(model).__name__} has no max_position_embeddings in its config: {_SERVED}")
         if depends_on_length(config):
             raise ConfigurationError(
                 "this model's rope_type makes a token's keys depend on the longest row of the batch; the"
@@ -74,6 +77,7 @@ class Decoder:
             self.window = None
         if kinds - {"full_attention", "sliding_attention"}:
             raise ConfigurationError(f"layers of type {sorted(kinds)} are not plain attention")
+        self._try()
 
     def decode(self, tokens: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
         """One new token for each of the rows ``0 .. len(tokens)``; returns logits ``(rows, vocabulary)``."""
@@ -111,6 +115,21 @@ class Decoder:
             step = Step(first, first + len(suffixes), max(extent, 1), slots[:, part].flatten())
             logits = self._run(ids[:, part], positions[:, part], step)
         return logits
+
+    def _try(self) -> None:
+        """Run one token; ConfigurationError for a model that takes no mask and positions of ours."""
+        try:
+            with torch.inference_mode():
+                self.pool.reserve(1, 1)
+                self.prefill(0, [array("q", [0])], [0], 1)
+                self.pool.clear(0)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(
+                f"{type(self.model).__name__} does not run on rows with a mask and positions of their own ({error}): "
+                f"{_SERVED}"
+            ) from error
 
     def _run(self, ids: torch.Tensor, positions: torch.Tensor, step: Step) -> torch.Tensor:
         self.pool.step = step

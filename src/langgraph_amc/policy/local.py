@@ -15,6 +15,7 @@ import asyncio
 import queue
 import sys
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from langgraph_amc.context import current_member, current_particle, rollout_nois
 from langgraph_amc.errors import ConfigurationError, MissingExtraError, needing_local
 from langgraph_amc.policy.generation import ContextOverflowError, Generation, GenerationRequest
 from langgraph_amc.policy.instructions import place_in_dicts
-from langgraph_amc.policy.seeds import CallSeeds, mix
+from langgraph_amc.policy.seeds import CallSeeds, mix, place_of_call
 from langgraph_amc.policy.usage import LOCAL_PROVIDER
 
 if TYPE_CHECKING:
@@ -182,7 +183,17 @@ def _list_model(model: str, engine: BatchEngine) -> None:
 
 
 def _variant(engine: BatchEngine) -> Hashable | None:
-    return current_member.get() if engine.serves_variants else None
+    """Whose weights answer; a call from outside any rollout gets them as they are, and is told of."""
+    if not engine.serves_variants:
+        return None
+    if rollout_noise.get() is None:
+        warnings.warn(
+            "the model that is evolved was called from outside any rollout, and answered by its unperturbed weights. "
+            "If the app made this call, its thread lacks the caller's context, and evolution learns noise: start it "
+            "with asyncio.to_thread(…) or contextvars.copy_context().run",
+            stacklevel=2,
+        )
+    return current_member.get()
 
 
 def _request(
@@ -218,7 +229,9 @@ def _own_seed(messages: Sequence[Mapping[str, Any]]) -> int | None:
     """The seed of a call that brings none: of the rollout's noise, or of the particle."""
     noise, particle = rollout_noise.get(), current_particle.get()
     if noise is not None:
-        return mix(noise.key, "" if particle is None else particle.particle, next(noise.calls))
+        place = place_of_call()
+        who = "" if particle is None else particle.particle
+        return mix(noise.key, who, *([place] if place else []), noise.number(place))
     return None if particle is None else _seeds.next(particle, messages)
 
 

@@ -88,6 +88,10 @@ class RewardFunction:
             return await asyncio.to_thread(self.evaluate, run)
         try:
             result = await self._call(run)
+        except asyncio.CancelledError as exc:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            return _missing(exc)
         except Exception as exc:
             return _missing(exc)
         return self._finish(run, lambda _: result)
@@ -109,7 +113,7 @@ class RewardFunction:
     def _finish(self, run: FinishedRun, call: Callable[[FinishedRun], Any]) -> RewardResult:
         try:
             value = _number(_score(call(run), self.key))
-        except Exception as exc:
+        except (Exception, asyncio.CancelledError) as exc:  # this is no coroutine: nobody can have cancelled it
             return _missing(exc)
         if value is None:
             return RewardResult(None, f"{_name(self.function)} returned no score")
@@ -228,7 +232,7 @@ def _number(score: Any) -> float | None:
     return value
 
 
-def _missing(exc: Exception) -> RewardResult:
+def _missing(exc: BaseException) -> RewardResult:
     return RewardResult(None, f"{type(exc).__name__}: {exc}")
 
 

@@ -39,6 +39,8 @@ class Task:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
             raise TaskError(f"a task's id is a non-empty string, not {self.id!r}")
+        if "\x00" in self.id or any("\ud800" <= character <= "\udfff" for character in self.id):
+            raise TaskError(f"a task's id is text that files and databases can hold, not {self.id!r}")
         if isinstance(self.input, str):
             # A dict and not a ("user", text) pair: JSON keeps it as it is.
             object.__setattr__(self, "input", {"messages": [{"role": "user", "content": self.input}]})

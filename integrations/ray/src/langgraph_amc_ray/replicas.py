@@ -64,9 +64,9 @@ class RayReplicas:
         self._updates = list(updates)
         return agreed(await self._all("restore", self._updates))
 
-    async def samples(self) -> int:
+    async def samples(self, *, members: bool) -> int:
         """Answers begun, of all workers that are alive."""
-        return sum((await self._all("samples")).values())
+        return sum((await self._all("samples", members)).values())
 
     async def layout(self) -> str:
         """Fingerprint of the layout."""

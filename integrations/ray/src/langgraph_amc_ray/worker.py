@@ -102,9 +102,9 @@ class Worker:
         """Answer for no members any more."""
         return await self._change(lambda _: self._end())
 
-    async def samples(self) -> int | Failure:
-        """How many answers the engine has begun."""
-        return await self._change(lambda replica: replica.samples)
+    async def samples(self, members: bool) -> int | Failure:
+        """How many answers the engine has begun, all or those of members only."""
+        return await self._change(lambda replica: replica.samples(members=members))
 
     async def layout(self) -> str | Failure:
         """Fingerprint of what is perturbed."""

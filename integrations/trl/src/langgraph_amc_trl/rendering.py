@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from langgraph_amc.errors import AMCError
-from langgraph_amc.policy.engines import UNLOADABLE, unloadable
+from langgraph_amc.policy.loading import load_tokenizer
 from langgraph_amc.policy.text import TextCodec
 from langgraph_amc.trajectories.transcript import Transcript
 from langgraph_amc.trajectories.types import Trajectory
@@ -28,12 +28,9 @@ def codec_of(model: str | Path) -> TextCodec:
 
     Raises ConfigurationError where there is none.
     """
-    from transformers import AutoTokenizer, GenerationConfig
+    from transformers import GenerationConfig
 
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(model))
-    except UNLOADABLE as error:
-        raise unloadable(model, error) from error
+    tokenizer = load_tokenizer(model)
     try:
         config = GenerationConfig.from_pretrained(str(model))
     except OSError:  # it has none of its own

@@ -12,17 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoModelForCausalLM
-from transformers.utils import logging as hf_logging
-
 from langgraph_amc.checks import check_items
 from langgraph_amc.errors import AMCError, ConfigurationError
 from langgraph_amc.evolution.export import export
 from langgraph_amc.evolution.layout import layout
 from langgraph_amc.evolution.weights import Weights
 from langgraph_amc.files import write_whole
-from langgraph_amc.policy.engines import UNLOADABLE, unloadable
+from langgraph_amc.policy import loading
 from langgraph_amc.policy.forward import pick_device
 from langgraph_amc.policy.text import TextCodec
 from langgraph_amc_trl.conversations import Tool
@@ -234,17 +230,7 @@ class _Training:
 def load_model(path: str | Path, device: str | None = None) -> Any:
     """The model of a folder, in the type that an engine would serve it in (`BatchEngine.from_path`)."""
     target = pick_device(device)
-    shows_bars = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
-    try:
-        dtype = torch.float32 if target.type == "cpu" else "auto"
-        model: Any = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype, use_safetensors=True)
-        return model.to(target)
-    except UNLOADABLE as error:
-        raise unloadable(path, error) from error
-    finally:
-        if shows_bars:
-            hf_logging.enable_progress_bar()
+    return loading.load_model(path, dtype=loading.serving_dtype(target)).to(target)
 
 
 def _numbers(entry: Mapping[str, Any]) -> dict[str, float]:

@@ -53,7 +53,7 @@ class Weightless:
         """Nothing has moved."""
         return NO_WEIGHTS
 
-    async def samples(self) -> int:
+    async def samples(self, *, members: bool) -> int:
         """Rollouts begun: what the API was asked, only the API knows."""
         return self._begun
 

@@ -35,7 +35,7 @@ from langgraph_amc.evaluate.evolving.rollouts import StoredRollouts
 from langgraph_amc.evaluate.evolving.standing import Standing, Watcher, watched_rollouts
 from langgraph_amc.evaluate.evolving.study import Study, StudyOptions, check_same
 from langgraph_amc.evaluate.execution.executor import LOCAL, LocalExecutor
-from langgraph_amc.evaluate.execution.work import load_served_app
+from langgraph_amc.evaluate.execution.work import app_of
 from langgraph_amc.evaluate.optimizing.answers import paid_answers
 from langgraph_amc.evolution.history import Header, History, read
 from langgraph_amc.evolution.loop import Stopped, Validated
@@ -134,13 +134,14 @@ async def acoevolve(
     check_call(concurrency, budget, LOCAL, progress)
     load_litellm()  # before the app imports it: nothing is looked up in the network
     path = None if model is None else model_path(model)
-    folder, begun = made(check_path("out", out)), _library(skills)
+    folder, begun = made(check_path("out", out), path), _library(skills)
     given = {"particles": 1, **checked(options)}
-    graph = load_served_app(app) if isinstance(app, str) else app
+    graph = app_of(app)
     judge = load_reward(reward) if isinstance(reward, str) else as_reward(reward)
     settings = read_settings(graph, **given)
     warn_of_tools(graph, given.get("effects"))
-    ran = identities(graph, judge, given.get("effects")) | {
+    ran = identities(graph, judge, given.get("effects"))
+    noted = ran | {
         NOTE: library_to_json(begun),
         "trials": asdict(tried),
         "proposer": proposer.name,
@@ -152,9 +153,9 @@ async def acoevolve(
         TrajectoryStore(folder / STORE) as store,
     ):
         async with _replicas(graph, judge, about, path, concurrency) as replicas:
-            header = about.header(path or "", await replicas.layout(), await replicas.restore([]), ran)
+            header = about.header(path or "", await replicas.layout(), await replicas.restore([]), noted)
             with _history(header, folder, weighty=path is not None, accept=accept_changes) as history:
-                inner = watched_rollouts(replicas, store, settings, about, concurrency, watcher)
+                inner = watched_rollouts(replicas, store, settings, about, concurrency, watcher, ran)
                 rollouts = SkilledRollouts(inner, weighty=path is not None, start=header.weights)
                 found = await _run(rollouts, inner, about, tried, Remembered(proposer), history, watcher, store)
                 library = standings(history)[found.best][1]

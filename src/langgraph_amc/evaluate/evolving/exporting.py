@@ -1,5 +1,7 @@
 """The tuned model as a folder of its own, made again from the base and the history, and checked by its hash.
 
+It is written as it was served: on a CPU that is float32, whatever the base's files have.
+
 A mark in the folder says which run's and which generation's it is, and what its files were. It is written before the
 folder appears under its name, so there is never one without the other.
 """
@@ -8,17 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.evaluate.evolving.replica import without_bars
-from langgraph_amc.evolution.export import export
+from langgraph_amc.evolution.export import export, settle
 from langgraph_amc.evolution.history import Header, Log
 from langgraph_amc.evolution.layout import Scope, layout
 from langgraph_amc.evolution.replay import load, resume
 from langgraph_amc.evolution.weights import Weights
+from langgraph_amc.policy.forward import pick_device
+from langgraph_amc.policy.loading import serving_dtype, without_bars
 
 MARK = "amc_evolution.json"
 
@@ -29,27 +34,49 @@ def export_best(log: Log, best: int, model: str, folder: Path) -> Path:
     Raises WeightsError where the replay does not give the weights of the history, ConfigurationError for a folder
     that is another's, or was changed since it was written.
     """
-    cut = Log(log.header, log.records[:best])
-    mark = check_place(folder, log.header)
+    with _alone(folder):
+        settle(folder)
+        _write(Log(log.header, log.records[:best]), model, folder)
+    return folder
+
+
+def _write(cut: Log, model: str, folder: Path) -> None:
+    """Make the weights at the end of a history, and write them where they are not there already."""
+    mark = check_place(folder, cut.header)
     if mark is not None:
         if mark.get("weights") == cut.weights:
-            return folder
+            return
         if more := sorted(_files(folder).keys() - mark["files"].keys()):
             raise ConfigurationError(f"{folder} is to be written anew, and {more[0]} in it is not ours: move it away")
-    about = {"base": model, "run": run_of(log.header), "generations": best, "weights": cut.weights}
+    about = {"base": model, "run": run_of(cut.header), "generations": len(cut.records), "weights": cut.weights}
 
     def finish(written: Path) -> None:
         (written / MARK).write_text(json.dumps(about | {"files": _files(written)}, indent=1), encoding="utf-8")
 
     with without_bars():
-        loaded = load(model)
-        anchor = "copy" if log.header.strategy.decay else None
-        weights = Weights(loaded, layout(loaded, cast(Scope, log.header.scope)), anchor=anchor)
+        loaded = load(model, dtype=serving_dtype(pick_device()))
+        anchor = "copy" if cut.header.strategy.decay else None
+        weights = Weights(loaded, layout(loaded, cast(Scope, cut.header.scope)), anchor=anchor)
         resume(cut, weights)
-        if mark is not None:
-            shutil.rmtree(folder)
-        export(weights, folder, source=model if Path(model).is_dir() else None, finish=finish)
-    return folder
+        source = model if Path(model).is_dir() else None
+        export(weights, folder, source=source, finish=finish, replace=mark is not None)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait for other processes that export to the same place, on systems that have such locks."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def check_place(folder: Path, header: Header) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import json
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
@@ -39,9 +40,14 @@ def identities(app: Any, reward: RewardFunction, effects: Any) -> dict[str, Any]
     sources = [f"{name}\n{_source(function) or ''}" for name, function in sorted(functions.items())]
     return {
         "app": {"name": app.get_name(), "nodes": sorted(app.nodes), "source": _digest("\n".join(sources))},
-        "reward": {"name": _owner(reward.function).__qualname__, "source": _digest(_source(reward.function))},
+        "reward": {"name": _owner(reward.function).__qualname__, "source": _digested(_source(reward.function))},
         "effects": dict(sorted(effects.items())) if isinstance(effects, Mapping) else effects,
     }
+
+
+def digest(said: Any) -> str:
+    """A digest of plain data; what JSON does not know counts by its repr."""
+    return _digest(json.dumps(said, sort_keys=True, default=repr))
 
 
 def check_identities(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path, *, accept: bool) -> None:
@@ -120,7 +126,9 @@ def _owner(function: Any) -> Any:
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
 
 
-def _digest(text: str | None) -> str | None:
-    if text is None:
-        return None
+def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _digested(source: str | None) -> str | None:
+    return None if source is None else _digest(source)

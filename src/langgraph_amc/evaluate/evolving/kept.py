@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from langgraph_amc.evaluate.evolving.report import GenerationReport, columns_of, generation_report
+from langgraph_amc.evaluate.evolving.report import GenerationReport, ValidationReport, columns_of, generation_report
 from langgraph_amc.evolution.history import Log, read
+from langgraph_amc.files import write_whole
 
 HISTORY, STORE, MODEL, RESULT = "history.jsonl", "trajectories.sqlite", "model", "result.json"
+VALIDATIONS = "validations.json"
 """Names in a run's folder."""
 
 
@@ -20,12 +23,14 @@ class Kept:
 
     Attributes
     ----------
+    validations: those until now, as in `Evolution.to_json`.
     result: what ``result.json`` holds (`Evolution.to_json`), where the run has ended where the history does.
     """
 
     folder: Path
     log: Log
     generations: tuple[GenerationReport, ...]
+    validations: tuple[dict[str, Any], ...]
     result: dict[str, Any] | None
 
     def to_json(self) -> dict[str, Any]:
@@ -33,7 +38,8 @@ class Kept:
         header = self.log.header.to_json()
         told = {name: header[name] for name in ("strategy", "scope", "layout", "weights", "about")}
         found = {"folder": str(self.folder), **told, "generations": [asdict(g) for g in self.generations]}
-        plain: dict[str, Any] = json.loads(json.dumps(found | {"result": self.result}), parse_constant=lambda _: None)
+        found |= {"validations": self.validations, "result": self.result}
+        plain: dict[str, Any] = json.loads(json.dumps(found), parse_constant=lambda _: None)
         return plain
 
 
@@ -46,7 +52,21 @@ def read_kept(folder: Path) -> Kept:
     """Read a run, which may be going on; raises HistoryError where its history is damaged."""
     log = read(folder / HISTORY)
     generations = tuple(generation_report(record, columns_of(record)) for record in log.records)
-    return Kept(folder, log, generations, _result(folder / RESULT, log))
+    return Kept(folder, log, generations, _validations(folder / VALIDATIONS), _result(folder / RESULT, log))
+
+
+def write_validations(folder: Path, validations: Sequence[ValidationReport]) -> None:
+    """Keep those until now, for whoever looks at a run that goes on."""
+    write_whole(folder / VALIDATIONS, json.dumps([asdict(validation) for validation in validations]))
+
+
+def _validations(path: Path) -> tuple[dict[str, Any], ...]:
+    """None where there are none, or they cannot be read: they are in the store as well."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+        return tuple(dict(validation) for validation in found)
+    except (OSError, ValueError, TypeError):
+        return ()
 
 
 def _result(path: Path, log: Log) -> dict[str, Any] | None:

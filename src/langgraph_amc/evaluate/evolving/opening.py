@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import warnings
 from collections.abc import Mapping
@@ -11,10 +12,12 @@ from typing import Any
 
 from langgraph_amc.checks import check_path, check_whole
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.evaluate.evolving.kept import HISTORY, RESULT, STORE, VALIDATIONS
 from langgraph_amc.evaluate.execution.executor import LOCAL
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.policy.usage import LOCAL_PROVIDER
 from langgraph_amc.runtime.effects import read_effects
+from langgraph_amc.runtime.settings import read_settings
 
 _LOCAL_MODEL = f"{LOCAL_PROVIDER}/"
 
@@ -39,12 +42,17 @@ def check_call(concurrency: object, budget: object, executor: object, progress: 
         raise ConfigurationError(f"progress is a function of a Standing, or None, got {progress!r}")
 
 
-def made(folder: Path) -> Path:
-    """The folder, there to be written to; ConfigurationError where it cannot be."""
+def made(folder: Path, model: str | None = None) -> Path:
+    """The folder, there to be written to; ConfigurationError where it cannot be, or is in the model's."""
+    if model is not None:
+        check_apart(model, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"{folder} cannot be written ({error.strerror}): give another folder") from error
+    for name in (HISTORY, STORE, VALIDATIONS, RESULT):
+        if (folder / name).is_dir():
+            raise ConfigurationError(f"{folder / name} is a folder, and a file of this name goes there: move it away")
     return folder
 
 
@@ -61,12 +69,23 @@ def model_path(model: str | Path) -> str:
     return str(local) if named else path
 
 
+def check_apart(model: str, folder: Path) -> None:
+    """Raises ConfigurationError for a folder that is the model's own, or in it."""
+    local = Path(model).expanduser()
+    if local.is_dir() and folder.resolve().is_relative_to(local.resolve()):
+        raise ConfigurationError(
+            f"{folder} is in the model's folder {local}, which stays as it is: give a folder elsewhere for the run"
+        )
+
+
 def checked(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Options of `wrap` for a rollout; ConfigurationError for those that are not a plain run's."""
     if options is not None and not isinstance(options, Mapping):
         raise ConfigurationError(f"options are options of wrap by name, e.g. {{'effects': 'pure'}}, got {options!r}")
     if given := sorted({"particles", "value", "reward", "seed", "journal"} & (options or {}).keys()):
         raise ConfigurationError(f"a rollout is one plain run: leave {', '.join(given)} out of the options")
+    if unknown := sorted((options or {}).keys() - inspect.signature(read_settings).parameters.keys()):
+        raise ConfigurationError(f"options are those of wrap, which has none called {', '.join(map(repr, unknown))}")
     return dict(options or {})
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
+from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate.evolving.replicas import Tuning
 from langgraph_amc.evolution.asktell import Update
 from langgraph_amc.evolution.full import Full
@@ -18,39 +19,48 @@ from langgraph_amc.evolution.members import Generation
 from langgraph_amc.evolution.replay import load
 from langgraph_amc.evolution.weights import Weights
 from langgraph_amc.policy.engine import BatchEngine
-from langgraph_amc.policy.engines import get_engine, loaded_engine, put_engine
-from langgraph_amc.policy.forward import pick_device
+from langgraph_amc.policy.engines import get_engine, loaded_engine
 from langgraph_amc.policy.litellm_setup import load_litellm
 from langgraph_amc.policy.variants import Variants
+
+
+_tuned: WeakSet[BatchEngine] = WeakSet()
+"""Engines whose weights a replica moves."""
 
 
 class Replica:
     """The model of `Tuning` as this process serves it; blocks, and is used by one thread at a time.
 
-    Its engine is the one that the app's calls find, so whatever it serves is what the app gets.
+    Its engine is the one that the app's calls find, so whatever it serves is what the app gets. Raises
+    ConfigurationError where another one tunes the same model in this process.
     """
 
     def __init__(self, tuning: Tuning) -> None:
         load_litellm()
         self.tuning = tuning
         used = loaded_engine(tuning.model)
+        if used is not None and used in _tuned:
+            raise ConfigurationError(
+                f"{tuning.model} is being evolved in this process already: wait until that ends, use another process, "
+                "or give a copy of the folder"
+            )
         if used is not None:
             used.close()  # it may be another size, and have served other weights
-        with without_bars():
-            self.engine = _adapted(tuning) if _is_adapter(tuning.model) else _plain(tuning)
+        self.engine = get_engine(tuning.model, max_batch=tuning.max_batch)
         self.layout: Layout = layout(self.engine.model, tuning.scope)
         self._weights = self._fresh()
         self._applied: list[Update] = []
+        _tuned.add(self.engine)
 
     @property
     def hash(self) -> str:
         """Of the weights as they are."""
         return self._weights.hash()
 
-    @property
-    def samples(self) -> int:
-        """How many answers the engine has begun."""
-        return self.engine.stats.samples
+    def samples(self, *, members: bool) -> int:
+        """How many answers the engine has begun, all or those of members only."""
+        stats = self.engine.stats
+        return stats.variant_samples if members else stats.samples
 
     @contextmanager
     def serving(self, generation: Generation) -> Iterator[None]:
@@ -84,50 +94,14 @@ class Replica:
         return Weights(self.engine.model, self.layout, anchor="copy" if self.tuning.anchored else None)
 
 
-def _plain(tuning: Tuning) -> BatchEngine:
-    return get_engine(tuning.model, max_batch=tuning.max_batch)
-
-
-def _is_adapter(model: str) -> bool:
-    return (Path(model) / "adapter_config.json").is_file()
-
-
-def _adapted(tuning: Tuning) -> BatchEngine:
-    """An engine for a folder of peft's, whose base model is loaded with it."""
-    from transformers import AutoTokenizer
-
-    device = pick_device(None)
-    model: Any = load(tuning.model, dtype=torch.float32 if device.type == "cpu" else "auto")
-    own = (Path(tuning.model) / "tokenizer_config.json").is_file()
-    named = tuning.model if own else model.peft_config["default"].base_model_name_or_path
-    engine = BatchEngine(model, AutoTokenizer.from_pretrained(named), device=device, max_batch=tuning.max_batch)
-    put_engine(tuning.model, engine)
-    return engine
-
-
 def _variants(layout: Layout, generation: Generation) -> Variants:
     return Full(layout, generation) if generation.rank is None else LowRank(layout, generation)
 
 
 def _reload(model: Any, path: str) -> None:
     """Write the weights of the files over the model's own, in place."""
-    with without_bars():
-        pristine = load(path, dtype=next(model.parameters()).dtype)
+    pristine = load(path, dtype=next(model.parameters()).dtype)
     with torch.no_grad():
         known = dict(pristine.named_parameters())
         for name, parameter in model.named_parameters():
             parameter.copy_(known[name])
-
-
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """Load and save models without transformers' own progress bars."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

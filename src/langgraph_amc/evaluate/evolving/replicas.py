@@ -61,8 +61,8 @@ class Replicas(Executor, Protocol):
         """Go to the weights of the files after these updates; returns the hash. Raises ReplicasDivergedError."""
         ...
 
-    async def samples(self) -> int:
-        """How many answers the copies have begun: none, where the app's calls do not reach them."""
+    async def samples(self, *, members: bool) -> int:
+        """How many answers the copies have begun, all or those of members only."""
         ...
 
     async def layout(self) -> str:
@@ -106,9 +106,9 @@ class LocalReplicas:
         """Go to other weights."""
         return await asyncio.to_thread(self._replica.restore, updates)
 
-    async def samples(self) -> int:
+    async def samples(self, *, members: bool) -> int:
         """Answers begun."""
-        return self._replica.samples
+        return self._replica.samples(members=members)
 
     async def layout(self) -> str:
         """Fingerprint of the layout."""

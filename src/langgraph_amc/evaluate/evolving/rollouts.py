@@ -1,8 +1,9 @@
 """Rollouts of a population through the runner, rewards and store of any evaluation (Agentic ESOpt, section 3).
 
 A rollout that failed, was broken off or could not be judged has no reward: it is missing, never 0. Each is stored
-under a name made of everything that fixes it, the weights' hash included, so a run that was killed in mid-generation
-finds those that had ended, and the start's and the end's weights are measured once.
+under a name made of everything that fixes it, the weights' hash, the task's text, the app and the reward included, so a
+run that was killed in mid-generation finds those that had ended, and the start's and the end's weights are measured
+once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langgraph_amc.errors import AMCError, ConfigurationError
+from langgraph_amc.evaluate.evolving.identity import digest
 from langgraph_amc.evaluate.evolving.replicas import Replicas
 from langgraph_amc.evaluate.evolving.tally import Ended, Tally, all_broken_off, reward_of
 from langgraph_amc.evaluate.runner import Job, NoRewardError, Outcome, paid
@@ -74,6 +76,7 @@ class StoredRollouts:
     ----------
     tasks: all that are trained on. validation, held_out: to measure on, with the same noise whatever the weights.
     settings: of one particle. common: whether all members sample with the same random numbers.
+    ran: digest of the app, the reward and the effects (`identity.digest`): rollouts of others are not found.
     progress: told ``(done, total)`` of each generation and measurement.
     """
 
@@ -90,6 +93,7 @@ class StoredRollouts:
         common: bool,
         concurrency: int,
         progress: Callable[[str, int, int], None],
+        ran: str = "",
     ) -> None:
         self.tally = Tally()
         self._replicas = replicas
@@ -102,10 +106,11 @@ class StoredRollouts:
         self._common = common
         self._concurrency = concurrency
         self._progress = progress
+        self._ran = ran
+        self._texts: dict[str, str] = {}
         self._weights = ""
-        self._reached = False
+        self._reached: set[bool] = set()
         self._instructed = False
-        self._counted: set[str] = set()
 
     @asynccontextmanager
     async def serving(self, generation: Generation) -> AsyncIterator[None]:
@@ -171,19 +176,23 @@ class StoredRollouts:
                 f"rollouts of earlier weights ({weights[:12]}) are no longer in the store: they cannot be run again; "
                 "leave the store as it was, or evolve into another folder"
             )
-        before = await self._replicas.samples()
+        members = wanted[0].member is not None
+        before = await self._replicas.samples(members=members)
         jobs = [self._job(wanted[i]) for i in missing]
         at = {(job.member, job.task.id, job.noise): i for job, i in zip(jobs, missing, strict=True)}
         self._progress(title, len(stored), len(wanted))
         ended = by_themselves = 0
         failures: list[str] = []
         unjudged: list[str] = []
-        keep = Ended(self._store)
+        keep = Ended(self._store, held=members not in self._reached)
         try:
             async with aclosing(self._replicas.run(jobs, concurrency=self._concurrency)) as outcomes:
                 async for outcome in outcomes:
                     i = at[(outcome.job.member, outcome.job.task.id, outcome.job.noise)]
                     rewards[i] = self._note(outcome, wanted[i], names[i], weights, keep)
+                    if members not in self._reached and await self._replicas.samples(members=members) != before:
+                        self._reached.add(members)
+                        keep.release()
                     ended += 1
                     by_themselves += any(map(paid, outcome.trajectories))
                     self._instructed = self._instructed or outcome.instructed > 0
@@ -192,23 +201,18 @@ class StoredRollouts:
                     self._progress(title, len(stored) + ended, len(wanted))
         finally:
             keep.flush()
-        if by_themselves:
-            self._reached = self._reached or bool(failures) or await self._replicas.samples() != before
         self._check(wanted[0], rewards, failures, unjudged, by_themselves)
         return rewards
 
     def _kept(self, names: Sequence[str]) -> tuple[Floats, set[str]]:
         """Rewards of what is stored under these names, NaN where nothing is; and which are."""
         stored = {t.run_id: reward_of(t) for t in self._store.trajectories(run_ids=names)}
-        self.tally.found += len(stored.keys() - self._counted)
-        self._counted |= stored.keys()
         return np.array([stored.get(name, math.nan) for name in names]), set(stored)
 
     def _note(self, outcome: Outcome, rollout: Rollout, name: str, weights: str, keep: Ended) -> float:
         """Keep a rollout that ended by itself; returns its reward, NaN where there is none."""
         [trajectory] = outcome.trajectories
         self.tally.note(outcome)
-        self._counted.add(name)
         if not paid(trajectory):
             return math.nan
         member = {} if rollout.member is None else {"pair": rollout.member.pair, "sign": rollout.member.sign}
@@ -225,11 +229,8 @@ class StoredRollouts:
         account = current_account.get()
         if account is not None and account.refused is not None:
             raise OutOfBudgetError(f"the budget is used up ({account.refused})")
-        if by_themselves and not self._reached:
-            raise ModelNotReachedError(
-                "the app ran without one call to the model that is to be evolved: it has to call a local model, "
-                "amc-local/<path> through LiteLLM, with the very path that is given as the model"
-            )
+        if by_themselves > len(failures) and (first.member is not None) not in self._reached:
+            raise ModelNotReachedError(_not_reached(self._reached))
         if by_themselves and first.skills is not None and not self._instructed and not failures:
             raise SkillsNotReachedError(
                 "the app ran without one model call that was given the skills: build its model with amc.chat_model(…), "
@@ -239,7 +240,8 @@ class StoredRollouts:
         if not np.isnan(rewards).all():
             return
         if failures:
-            hint = "" if first.member is None else "; if the base does better, sigma is too large: try a tenth of it"
+            alike = first.member is None or len(set(failures)) == 1  # the app's fault, rather than that of members
+            hint = "" if alike else "; if the base does better, sigma is too large: try a tenth of it"
             raise NoRewardError(f"all {len(failures)} rollouts failed, the first with {failures[0]}{hint}")
         if unjudged:
             raise NoRewardError(f"none of {len(rewards)} rollouts could be judged, the first because {unjudged[0]}")
@@ -264,8 +266,26 @@ class StoredRollouts:
         )
         if rollout.skills is not None:
             job = (*job, rollout.skills.digest)
-        told = repr((self._seed, self._common, weights, spec, job))
+        task = rollout.column.task
+        if task not in self._texts:
+            self._texts[task] = digest(asdict(self._tasks[task]))
+        told = repr((self._seed, self._common, weights, spec, job, self._texts[task], self._ran))
         return "evolve-" + hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _not_reached(reached: set[bool]) -> str:
+    """What to say of an app whose calls do not reach the model; ``reached``: whether by members, by none, or both."""
+    if reached:
+        return (
+            "no call of the app reached a member of the generation: the app calls its model from a thread that has not "
+            "got the caller's context, so it is answered by the unperturbed weights. Start such work with "
+            "asyncio.to_thread(…), langchain_core's ContextThreadPoolExecutor, or contextvars.copy_context().run"
+        )
+    return (
+        "the app ran without one call to the model that is to be evolved: it has to call a local model, "
+        "amc-local/<path> through LiteLLM, with the very path that is given as the model. (A thread of the app's own "
+        "has to start with the caller's context: contextvars.copy_context().run.) None of these rollouts is kept"
+    )
 
 
 def _measurements(phase: str, measured: Measured, skills: SkillLibrary | None = None) -> list[Rollout]:

@@ -20,7 +20,7 @@ from langgraph_amc.checks import check_path, check_whole
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate.evolving.exporting import check_place, export_best
 from langgraph_amc.evaluate.evolving.identity import identities
-from langgraph_amc.evaluate.evolving.kept import HISTORY, MODEL, RESULT, STORE
+from langgraph_amc.evaluate.evolving.kept import HISTORY, MODEL, RESULT, STORE, write_validations
 from langgraph_amc.evaluate.evolving.opening import check_call, checked, in_a_loop, made, model_path, warn_of_tools
 from langgraph_amc.evaluate.evolving.replicas import Tuning, local_replicas, remote_replicas
 from langgraph_amc.evaluate.evolving.report import Evolution, HeldOut, columns_of, held_out_report
@@ -28,7 +28,7 @@ from langgraph_amc.evaluate.evolving.rollouts import OutOfBudgetError, StoredRol
 from langgraph_amc.evaluate.evolving.standing import Standing, Watcher, watched_rollouts
 from langgraph_amc.evaluate.evolving.study import Study, StudyOptions, check_same
 from langgraph_amc.evaluate.execution.executor import LOCAL, LocalExecutor, Processes
-from langgraph_amc.evaluate.execution.work import Work, load_served_app
+from langgraph_amc.evaluate.execution.work import Work, app_of
 from langgraph_amc.evolution.history import Header, History, read
 from langgraph_amc.evolution.loop import Evolved, Started, Stopped, Validated
 from langgraph_amc.evolution.loop import evolve as run_loop
@@ -116,9 +116,10 @@ async def aevolve(
     processes = Processes(workers)
     check_call(concurrency, budget, executor, progress)
     load_litellm()  # before the app imports it: nothing is looked up in the network
-    path, folder = model_path(model), made(check_path("out", out))
+    path = model_path(model)
+    folder = made(check_path("out", out), path)
     given = {"particles": 1, **checked(options)}
-    graph = load_served_app(app) if isinstance(app, str) else app
+    graph = app_of(app)
     judge = load_reward(reward) if isinstance(reward, str) else as_reward(reward)
     settings = read_settings(graph, **given)
     warn_of_tools(graph, given.get("effects"))
@@ -134,7 +135,7 @@ async def aevolve(
             with TrajectoryStore(folder / STORE) as store:
                 header = about.header(path, await replicas.layout(), await replicas.restore([]), ran)
                 with _history(header, folder, accept=accept_changes) as history:
-                    rollouts = watched_rollouts(replicas, store, settings, about, concurrency, watcher)
+                    rollouts = watched_rollouts(replicas, store, settings, about, concurrency, watcher, ran)
                     with span(names.ES_RUN, {names.KIND: "CHAIN", names.MODEL: Path(path).name}):
                         found = await _run(rollouts, about, history, watcher)
     evolution = replace(found, model=str(await asyncio.to_thread(_export, folder, path, found.best)))
@@ -165,6 +166,7 @@ async def _run(rollouts: StoredRollouts, study: Study, history: History, watcher
                     watcher.evolved(record, columns)
                 case Validated(done, rewards):
                     watcher.validated(done, rewards)
+                    write_validations(history.path.parent, watcher.validations)
                 case Stopped():
                     stopped = event
     held_out = await _compare(rollouts, study, history, stopped.best, watcher)
@@ -179,7 +181,7 @@ async def _run(rollouts: StoredRollouts, study: Study, history: History, watcher
         stopped=stopped.reason,
         held_out=held_out,
         moved=moved,
-        remarks=watcher.remarks(stopped.best, moved=moved),
+        remarks=watcher.remarks(stopped.best, held_out, moved=moved),
         rollouts=tally.run,
         found=tally.found,
         failed=tally.failed,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from langgraph_amc.evaluate.evolving.identity import digest
 from langgraph_amc.evaluate.evolving.replicas import Replicas
-from langgraph_amc.evaluate.evolving.report import GenerationReport, ValidationReport, generation_report
+from langgraph_amc.evaluate.evolving.report import GenerationReport, HeldOut, ValidationReport, generation_report
 from langgraph_amc.evaluate.evolving.rollouts import StoredRollouts
 from langgraph_amc.evaluate.evolving.study import Study
 from langgraph_amc.evaluate.statistics import estimate
@@ -100,7 +102,7 @@ class Watcher:
             f"best, the base {np.nanmean(self.base):.3f}: sigma {sigma:g} is far too large for this model, try a tenth"
         )
 
-    def remarks(self, best: int, *, moved: bool) -> tuple[str, ...]:
+    def remarks(self, best: int, held_out: HeldOut | None, *, moved: bool) -> tuple[str, ...]:
         """What a reader of the result has to know, the tuned weights being those after ``best`` generations."""
         found = [self.collapse()]
         if not moved and not any(g.step for g in self.generations):
@@ -111,6 +113,8 @@ class Watcher:
         elif not moved:
             why = "no validation was better than the base's" if best == 0 else "all steps together come to nothing"
             found.append(f"nothing was gained: the tuned model is the base, since {why}")
+        elif held_out is not None and held_out.difference.low <= 0 <= held_out.difference.high:
+            found.append("the difference on held-out tasks may be chance: its interval includes 0")
         return tuple(said for said in found if said is not None)
 
     def _seconds_left(self) -> float | None:
@@ -142,9 +146,15 @@ def collapsed(members: Floats, base: Floats) -> bool:
 
 
 def watched_rollouts(
-    replicas: Replicas, store: TrajectoryStore, settings: Settings, study: Study, concurrency: int, watcher: Watcher
+    replicas: Replicas,
+    store: TrajectoryStore,
+    settings: Settings,
+    study: Study,
+    concurrency: int,
+    watcher: Watcher,
+    ran: Mapping[str, Any],
 ) -> StoredRollouts:
-    """The rollouts of a study, which tell the watcher."""
+    """The rollouts of a study, which tell the watcher; ``ran``: see `identity.identities`."""
     validation, held_out = study.measures()
     rollouts = StoredRollouts(
         replicas,
@@ -157,6 +167,8 @@ def watched_rollouts(
         common=study.common_noise,
         concurrency=concurrency,
         progress=watcher.tell,
+        ran=digest(ran),
     )
+    rollouts.tally.found = store.counts().trajectories
     watcher.tokens = lambda: rollouts.tally.usage.tokens
     return rollouts

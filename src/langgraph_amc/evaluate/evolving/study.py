@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -11,10 +9,10 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from langgraph_amc.errors import ConfigurationError
-from langgraph_amc.evaluate.evolving.identity import PARTS, check_identities
+from langgraph_amc.evaluate.evolving.identity import PARTS, check_identities, digest
 from langgraph_amc.evaluate.evolving.rollouts import Measured
 from langgraph_amc.evaluate.iterate import TaskOverlapError
-from langgraph_amc.evolution.checks import one_of
+from langgraph_amc.evolution.checks import one_of, whole
 from langgraph_amc.evolution.history import Header, Log
 from langgraph_amc.evolution.loop import Course
 from langgraph_amc.evolution.members import SCOPES, Scope
@@ -84,6 +82,7 @@ class Study:
         if isinstance(self.measured, bool) or not isinstance(self.measured, int) or self.measured < 1:
             raise ConfigurationError(f"measured is how often a task is run, at least 1, got {self.measured!r}")
         one_of("common_noise", self.common_noise, (True, False))
+        whole("validate_every", self.validate_every, 0)
         if self.scope not in SCOPES:
             raise ConfigurationError(f"scope is one of {', '.join(SCOPES)}, got {self.scope!r}")
         if not isinstance(self.strategy, Strategy):
@@ -144,5 +143,4 @@ def check_same(log: Log, about: Mapping[str, Any], path: Path, *, accept: bool) 
 
 def _digest(tasks: TaskSet) -> str:
     """Which tasks, in which order, and how many."""
-    said = json.dumps([asdict(task) for task in tasks], sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
-    return f"{len(tasks)}:{hashlib.blake2b(said, digest_size=8).hexdigest()}"
+    return f"{len(tasks)}:{digest([asdict(task) for task in tasks])}"

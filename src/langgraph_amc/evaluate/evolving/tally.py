@@ -16,7 +16,7 @@ TOGETHER = 1.0
 
 @dataclass(slots=True)
 class Tally:
-    """What the rollouts of this call have brought; ``found``: those that an earlier call had stored."""
+    """What the rollouts of this call have brought; ``found``: those that earlier calls had stored."""
 
     run: int = 0
     found: int = 0
@@ -42,10 +42,11 @@ class Tally:
 
 
 class Ended:
-    """Rollouts that have ended; they are stored together."""
+    """Rollouts that have ended; they are stored together, and while ``held`` not at all."""
 
-    def __init__(self, store: TrajectoryStore) -> None:
+    def __init__(self, store: TrajectoryStore, *, held: bool) -> None:
         self._store = store
+        self._held = held
         self._records: list[Record] = []
         self._stored = time.monotonic()
 
@@ -54,7 +55,13 @@ class Ended:
         if time.monotonic() - self._stored >= TOGETHER:
             self.flush()
 
+    def release(self) -> None:
+        """They can be stored, and those that follow."""
+        self._held = False
+
     def flush(self) -> None:
+        if self._held:
+            return
         records, self._records = self._records, []
         self._store.add_records(lambda: records, on_conflict="skip")
         self._stored = time.monotonic()

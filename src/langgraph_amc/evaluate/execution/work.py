@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from langgraph.pregel import Pregel
+
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate.runner import Job, without_saver
 from langgraph_amc.runtime.settings import Settings, read_settings
@@ -63,6 +65,16 @@ def settings_changes(given: Settings, base: Settings) -> dict[str, Any]:
 def with_changes(job: Job, changes: Mapping[str, Any], base: Settings) -> Job:
     """The job with its settings made anew from this process's own."""
     return replace(job, settings=replace(base, **changes))
+
+
+def app_of(app: Any) -> Any:
+    """An app, or the one that a name stands for; ConfigurationError where it is no compiled graph."""
+    if isinstance(app, str):
+        return load_served_app(app)
+    if not isinstance(app, Pregel):
+        hint = ": call .compile() first" if hasattr(app, "compile") else ""
+        raise ConfigurationError(f"the app is a compiled LangGraph app or its name, not {type(app).__name__}{hint}")
+    return app
 
 
 def load_served_app(name: str) -> Any:

@@ -20,7 +20,7 @@ from langgraph_amc.evaluate.evolving.identity import check_identities, identitie
 from langgraph_amc.evaluate.evolving.opening import checked, in_a_loop, made, warn_of_tools
 from langgraph_amc.evaluate.evolving.rollouts import OutOfBudgetError
 from langgraph_amc.evaluate.execution.executor import LocalExecutor
-from langgraph_amc.evaluate.execution.work import load_served_app
+from langgraph_amc.evaluate.execution.work import app_of
 from langgraph_amc.evaluate.optimizing.answers import paid_answers
 from langgraph_amc.evaluate.optimizing.history import History, Look, Proposed
 from langgraph_amc.evaluate.optimizing.loop import Collected, Measured, Planned, Stopped, Tried, optimise
@@ -147,7 +147,7 @@ async def aoptimize(
     base = skills if isinstance(skills, SkillLibrary) else SkillLibrary() if skills is None else _read(skills, out)
     load_litellm()  # before the app imports it: nothing is looked up in the network
     given = {"particles": 1, **checked(options)}
-    graph = load_served_app(app) if isinstance(app, str) else app
+    graph = app_of(app)
     judge = load_reward(reward) if isinstance(reward, str) else as_reward(reward)
     settings = read_settings(graph, **given)
     warn_of_tools(graph, given.get("effects"))
