@@ -23,7 +23,6 @@ from langgraph_amc.policy.engines import get_engine, loaded_engine
 from langgraph_amc.policy.litellm_setup import load_litellm
 from langgraph_amc.policy.variants import Variants
 
-
 _tuned: WeakSet[BatchEngine] = WeakSet()
 """Engines whose weights a replica moves."""
 
