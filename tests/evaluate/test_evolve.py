@@ -25,12 +25,7 @@ from langgraph_amc.policy.engines import loaded_engine
 from langgraph_amc.tasks import TaskSet
 from langgraph_amc.trajectories.store import TrajectoryStore
 from tests.cli.test_cli import APP, TOOLED
-from tests.evaluate.evolve_world import made, run, tasks
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("world"))
+from tests.evaluate.evolve_world import run, tasks
 
 
 def digest(folder: Path) -> dict[str, str]:

@@ -22,19 +22,7 @@ from langgraph_amc.evolution import Cosine, HistoryError
 from langgraph_amc.evolution.history import Log, read
 from langgraph_amc.evolution.replay import load, replay
 from langgraph_amc.tasks.loading import load_object
-from tests.evaluate.evolve_world import STRATEGY, made, run, tasks
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
-def whole(world: Path) -> Path:
-    """A folder with a run of one generation."""
-    run(world, world / "whole", generations=1)
-    return world / "whole"
+from tests.evaluate.evolve_world import STRATEGY, run, tasks
 
 
 def copied(folder: Path, to: Path) -> Path:

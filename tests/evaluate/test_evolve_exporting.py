@@ -23,23 +23,11 @@ from langgraph_amc.evolution.replay import load
 from langgraph_amc.evolution.weights import Weights
 from langgraph_amc.policy.engines import get_engine
 from langgraph_amc.policy.generation import GenerationRequest
-from tests.evaluate.evolve_world import made, run
+from tests.evaluate.evolve_world import run
 from tests.support.tiny_models import tiny_model
 
 SMALL = amc.Strategy(population=4, sigma=0.002, alpha=2e-5, seed=5)
 """Its steps are less than half of what bfloat16 can tell apart in most weights."""
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
-def whole(world: Path) -> Path:
-    """A folder with a run of one generation, and its tuned model."""
-    run(world, world / "whole", generations=1)
-    return world / "whole"
 
 
 def app_of(world: Path, model: Path, folder: Path) -> str:
