@@ -153,24 +153,10 @@ def _evolved(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
 
 
 def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
-    from langgraph_amc_trl import GRPO as Method
     from sudoku_gradients import train_directly
 
     shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short cannot be gone on with
-    scale = trial.scale
-    each = scale.population * scale.tasks
-    passes: dict[str, Any] = {"accumulation": min(32, each)}
-    if trial.arm == PPO_LIKE:
-        passes = {"epochs": 2, "minibatches": 2, "accumulation": min(16, each // 2)}
-    group = min(GROUP, scale.population)
-    method = Method(
-        steps=scale.generations,
-        tasks=each // group,
-        group=group,
-        learning_rate=trial.setting,
-        seed=trial.seed,
-        **passes,
-    )
+    method = _method(trial)
     model = folder / "model"
     steps = train_directly(method, list(world.tasks.split("train")), trial.start.policy, model)
     return {
@@ -179,6 +165,25 @@ def _by_gradients(trial: Trial, world: World, folder: Path) -> dict[str, Any]:
         "tokens": sum(step.tokens for step in steps),
         "curve": [float(step.rewards.mean()) for step in steps],
     }
+
+
+def _method(trial: Trial) -> Any:
+    """The settings of a policy gradient (`langgraph_amc_trl.GRPO`)."""
+    from langgraph_amc_trl import GRPO as Method
+
+    each = trial.scale.population * trial.scale.tasks
+    passes: dict[str, Any] = {"accumulation": min(32, each)}
+    if trial.arm == PPO_LIKE:
+        passes = {"epochs": 2, "minibatches": 2, "accumulation": min(16, each // 2)}
+    group = min(GROUP, trial.scale.population)
+    return Method(
+        steps=trial.scale.generations,
+        tasks=each // group,
+        group=group,
+        learning_rate=trial.setting,
+        seed=trial.seed,
+        **passes,
+    )
 
 
 def measure(
@@ -221,12 +226,13 @@ def agreement(world: World, policy: Path, n: int = 16) -> float:
     return float(np.mean([app["rewards"][task.id] == direct["rewards"][task.id] for task in tasks]))
 
 
-def gradients_agreement(world: World, policy: Path) -> dict[str, float]:
+def gradients_agreement(arm: str, world: World, policy: Path) -> dict[str, float]:
     """How far a short training without the app is from the same on the app, see `sudoku_gradients.same_training`."""
     from sudoku_gradients import same_training
 
+    method = _method(Trial(arm, 1e-4, 0, Scale(3, GROUP, 8), Start(policy)))
     tasks = list(world.tasks.split("train"))[:32]
-    return same_training(app_of(policy), load_reward(f"{AGENT}:solved"), tasks, policy)
+    return same_training(app_of(policy), load_reward(f"{AGENT}:solved"), tasks, policy, method)
 
 
 async def _measured(app: Any, jobs: Sequence[Job], runs: int, threads: int) -> dict[str, Any]:

@@ -81,13 +81,14 @@ def train_directly(
     return steps
 
 
-def same_training(app: Any, reward: Callable[..., Any], tasks: Sequence[Task], policy: Path) -> dict[str, float]:
+def same_training(
+    app: Any, reward: Callable[..., Any], tasks: Sequence[Task], policy: Path, method: GRPO
+) -> dict[str, float]:
     """Train twice from one seed, on the app and without it; how far what came out is from equal.
 
     ``rewards``: the greatest difference of a step's mean reward. ``weights``: the distance of the two tuned models,
     by the distance of the second from ``policy``: 0 but for rounding, about 1.4 for two trainings that share nothing.
     """
-    method = GRPO(steps=3, tasks=min(8, len(tasks)), group=8, learning_rate=1e-4, seed=0)
     with tempfile.TemporaryDirectory() as scratch:
         on_app = train(app, tasks, reward, model=policy, out=Path(scratch) / "app", method=method)
         steps = train_directly(method, tasks, policy, Path(scratch) / "direct", AS_IN_APP)

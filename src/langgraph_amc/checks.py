@@ -16,8 +16,11 @@ T = TypeVar("T")
 
 
 def is_number(value: object) -> bool:
-    """Whether this is a finite number; a truth value is none."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether this is a finite number that a float can hold; a truth value is none."""
+    try:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def is_whole(value: object, least: int = 0) -> bool:

@@ -112,7 +112,7 @@ def with_own_store(app: Any) -> Any:
 
 def run_seed(seed: int, task: Task) -> int:
     """Seed of one run, a pure function of (study seed, task id)."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}:{task.id}".encode("utf-8", "surrogatepass"), digest_size=4).digest())
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{task.id}".encode(), digest_size=4).digest())
 
 
 async def run_jobs(

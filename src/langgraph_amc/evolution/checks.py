@@ -5,20 +5,19 @@ Stricter than `langgraph_amc.checks`: a history writes them down as JSON, which 
 
 from __future__ import annotations
 
-import math
-
+from langgraph_amc.checks import is_number
 from langgraph_amc.errors import ConfigurationError
 
 
 def finite(name: str, value: object, *, above: float) -> None:
     """Refuse what is not a finite number greater than ``above``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= above:
+    if not isinstance(value, int | float) or not is_number(value) or value <= above:
         raise ConfigurationError(f"{name} must be a finite number above {above}, got {value!r}")
 
 
 def at_least(name: str, value: object, least: float) -> None:
     """Refuse what is not a finite number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+    if not isinstance(value, int | float) or not is_number(value) or value < least:
         raise ConfigurationError(f"{name} must be a finite number of at least {least}, got {value!r}")
 
 

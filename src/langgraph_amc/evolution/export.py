@@ -15,7 +15,8 @@ from langgraph_amc.evolution.layout import parameters_of
 from langgraph_amc.evolution.weights import Weights
 
 _WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".index.json")
-_RUN_FILES = (".jsonl", ".sqlite", ".sqlite-wal", ".sqlite-shm", ".sqlite-journal", "result.json", "amc_evolution.json")
+_RUN_FILES = (".jsonl", ".sqlite", ".sqlite-wal", ".sqlite-shm", ".sqlite-journal")
+_RUN_NAMES = ("result.json", "validations.json", "amc_evolution.json")
 """What runs leave in their folders: answers of the app's users may be in there."""
 
 
@@ -96,6 +97,7 @@ def _copy_rest(source: Path, folder: Path) -> None:
     if not source.is_dir():
         raise ConfigurationError(f"source is the folder that the model was loaded from; {source} is none")
     for path in source.iterdir():
-        of_model = not path.name.startswith(".") and not path.name.endswith((*_WEIGHT_FILES, *_RUN_FILES))
+        of_run = path.name in _RUN_NAMES or path.name.startswith(".")
+        of_model = not of_run and not path.name.endswith((*_WEIGHT_FILES, *_RUN_FILES))
         if of_model and path.is_file() and not (folder / path.name).exists():
             shutil.copy2(path, folder / path.name)

@@ -40,11 +40,12 @@ def load_tokenizer(path: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     folder = Path(path).expanduser()
-    source = folder if folder.is_dir() else path
+    source, options = folder if folder.is_dir() else path, dict[str, Any]()
     if _is_adapter(folder) and not _has_tokenizer(folder):
-        source = _adapter_config(folder).base_model_name_or_path
+        config = _adapter_config(folder)
+        source, options = config.base_model_name_or_path, {"revision": config.revision}
     with _named(source, "tokenizer"):
-        return AutoTokenizer.from_pretrained(str(source))
+        return AutoTokenizer.from_pretrained(str(source), **options)
 
 
 @contextmanager
@@ -147,7 +148,7 @@ def _unloadable(path: str | Path, what: str, error: Exception) -> ConfigurationE
         said = f"no {what} can be loaded from {str(path)!r} ({reason})"
     else:
         hub = f", and as a hub id ({reason})" if _HUB_ID.fullmatch(str(path)) else ""
-        said = f"there is no folder {str(path)!r}: no causal language model can be loaded from there{hub}"
+        said = f"there is no folder {str(path)!r}: no {what} can be loaded from there{hub}"
     return ConfigurationError(f"{said}: give a folder with config.json, *.safetensors and tokenizer.json, or a hub id")
 
 

@@ -72,6 +72,11 @@ class RayReplicas:
         """Fingerprint of the layout."""
         return agreed(await self._all("layout"))
 
+    async def dtype(self) -> str:
+        """The type of number that the workers serve; machines without a GPU serve float32, and others may not."""
+        found = set((await self._all("dtype")).values())
+        return found.pop() if len(found) == 1 else "float32"
+
     async def _all(self, method: str, *given: Any) -> dict[str, Any]:
         """What each worker says; every method may be called again, so a worker that was replaced is asked anew."""
         found = await asyncio.gather(*(_ask(slot, method, given) for slot in self.slots))

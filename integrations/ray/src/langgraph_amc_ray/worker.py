@@ -110,6 +110,10 @@ class Worker:
         """Fingerprint of what is perturbed."""
         return await self._change(lambda replica: replica.layout.fingerprint())
 
+    async def dtype(self) -> str | Failure:
+        """The type of number that is served."""
+        return await self._change(lambda replica: replica.dtype)
+
     async def _change(self, change: Callable[[Replica], T]) -> T | Failure:
         """Do something with the replica, one thing at a time, off the event loop."""
         async with self._changing:

@@ -91,7 +91,7 @@ class Coevolution:
             ]
         lines += [
             self.sharing.to_text(),
-            f"{self.rollouts:,} rollouts in this call ({self.failed:,} failed, {self.found:,} found from before), "
+            f"{self.rollouts:,} rollouts in this call ({self.failed:,} failed; {self.found:,} are kept from before), "
             f"{self.tokens:,} tokens, {self.seconds:,.0f} seconds",
             f"the skills are in {self.skills}",
         ]

@@ -61,6 +61,10 @@ class Weightless:
         """Of nothing."""
         return NO_WEIGHTS
 
+    async def dtype(self) -> str:
+        """Of nothing."""
+        return NO_WEIGHTS
+
 
 class SkilledRollouts:
     """Rollouts with a library for each member and column.

@@ -197,12 +197,12 @@ async def _replicas(
 @contextmanager
 def _history(header: Header, folder: Path, *, weighty: bool, accept: bool) -> Iterator[History]:
     """The history in the folder, begun or gone on with; what would stop the run at its end is found here."""
-    if weighty:
-        from langgraph_amc.evaluate.evolving.exporting import check_place  # PyTorch
-
-        check_place(folder / MODEL, header)
     with History(folder / HISTORY, header) as history:
         check_same(history.log, header.about, history.path, accept=accept)
+        if weighty:
+            from langgraph_amc.evaluate.evolving.exporting import check_place  # PyTorch
+
+            check_place(folder / MODEL, header)
         yield history
 
 

@@ -1,6 +1,6 @@
 """The tuned model as a folder of its own, made again from the base and the history, and checked by its hash.
 
-It is written as it was served: on a CPU that is float32, whatever the base's files have.
+It is written in the type of number that was served: on a CPU that is float32, whatever the base's files have.
 
 A mark in the folder says which run's and which generation's it is, and what its files were. It is written before the
 folder appears under its name, so there is never one without the other.
@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evolution.export import export, settle
 from langgraph_amc.evolution.history import Header, Log
@@ -28,19 +30,20 @@ from langgraph_amc.policy.loading import serving_dtype, without_bars
 MARK = "amc_evolution.json"
 
 
-def export_best(log: Log, best: int, model: str, folder: Path) -> Path:
+def export_best(log: Log, best: int, model: str, folder: Path, dtype: str | None = None) -> Path:
     """Write the weights after ``best`` generations; a folder that this function wrote for the same run is replaced.
+
+    ``dtype``: the type of number that was served, like ``float32``; by default what this machine would serve.
 
     Raises WeightsError where the replay does not give the weights of the history, ConfigurationError for a folder
     that is another's, or was changed since it was written.
     """
     with _alone(folder):
-        settle(folder)
-        _write(Log(log.header, log.records[:best]), model, folder)
+        _write(Log(log.header, log.records[:best]), model, folder, dtype)
     return folder
 
 
-def _write(cut: Log, model: str, folder: Path) -> None:
+def _write(cut: Log, model: str, folder: Path, dtype: str | None) -> None:
     """Make the weights at the end of a history, and write them where they are not there already."""
     mark = check_place(folder, cut.header)
     if mark is not None:
@@ -54,7 +57,7 @@ def _write(cut: Log, model: str, folder: Path) -> None:
         (written / MARK).write_text(json.dumps(about | {"files": _files(written)}, indent=1), encoding="utf-8")
 
     with without_bars():
-        loaded = load(model, dtype=serving_dtype(pick_device()))
+        loaded = load(model, dtype=serving_dtype(pick_device()) if dtype is None else getattr(torch, dtype))
         anchor = "copy" if cut.header.strategy.decay else None
         weights = Weights(loaded, layout(loaded, cast(Scope, cut.header.scope)), anchor=anchor)
         resume(cut, weights)
@@ -80,10 +83,11 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def check_place(folder: Path, header: Header) -> dict[str, Any] | None:
-    """The mark of an earlier export of this very run; ``None`` where nothing is there yet.
+    """The mark of an earlier export of this very run; ``None`` where nothing is there.
 
-    Raises ConfigurationError where the folder is another's, or is not what was written.
+    Puts right an export that was cut short. Raises ConfigurationError where the folder is another's, or was changed.
     """
+    settle(folder)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     mark = _mark(folder / MARK)

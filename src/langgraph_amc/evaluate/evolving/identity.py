@@ -37,10 +37,11 @@ class ChangedError(ConfigurationError):
 def identities(app: Any, reward: RewardFunction, effects: Any) -> dict[str, Any]:
     """What a history keeps of them, as plain data."""
     functions = {**_functions(app, ""), **{f"tool {name}": tool for name, tool in tools_of(app).items()}}
+    judged = _source(reward.function)
     sources = [f"{name}\n{_source(function) or ''}" for name, function in sorted(functions.items())]
     return {
         "app": {"name": app.get_name(), "nodes": sorted(app.nodes), "source": _digest("\n".join(sources))},
-        "reward": {"name": _owner(reward.function).__qualname__, "source": _digested(_source(reward.function))},
+        "reward": {"name": _owner(reward.function).__qualname__, "source": None if judged is None else _digest(judged)},
         "effects": dict(sorted(effects.items())) if isinstance(effects, Mapping) else effects,
     }
 
@@ -60,7 +61,10 @@ def check_identities(old: Mapping[str, Any], new: Mapping[str, Any], folder: Pat
         return
     said = f"{folder} holds a run {', and '.join(changed)}"
     if accept:
-        warnings.warn(f"{said}: going on, and what was rolled out before stays as it was", stacklevel=3)
+        warnings.warn(
+            f"{said}: going on; generations from before stay as they were, and their validations are not compared",
+            stacklevel=3,
+        )
         return
     raise ChangedError(
         f"{said}: put it back, give another folder, or go on all the same with accept_changes=True (--accept-changes)"
@@ -128,7 +132,3 @@ def _owner(function: Any) -> Any:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-def _digested(source: str | None) -> str | None:
-    return None if source is None else _digest(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
@@ -23,8 +24,9 @@ from langgraph_amc.policy.engines import get_engine, loaded_engine
 from langgraph_amc.policy.litellm_setup import load_litellm
 from langgraph_amc.policy.variants import Variants
 
-_tuned: WeakSet[BatchEngine] = WeakSet()
-"""Engines whose weights a replica moves."""
+_replicas: WeakSet[Replica] = WeakSet()
+"""Those of this process: weakly, so that one whose start was cancelled holds nothing back."""
+_starting = Lock()
 
 
 class Replica:
@@ -37,24 +39,30 @@ class Replica:
     def __init__(self, tuning: Tuning) -> None:
         load_litellm()
         self.tuning = tuning
-        used = loaded_engine(tuning.model)
-        if used is not None and used in _tuned:
-            raise ConfigurationError(
-                f"{tuning.model} is being evolved in this process already: wait until that ends, use another process, "
-                "or give a copy of the folder"
-            )
-        if used is not None:
-            used.close()  # it may be another size, and have served other weights
-        self.engine = get_engine(tuning.model, max_batch=tuning.max_batch)
+        with _starting:
+            used = loaded_engine(tuning.model)
+            if used is not None and any(replica.engine is used for replica in _replicas):
+                raise ConfigurationError(
+                    f"{tuning.model} is being evolved in this process already: wait until that ends, use another "
+                    "process, or give a copy of the folder"
+                )
+            if used is not None:
+                used.close()  # it may be another size, and have served other weights
+            self.engine: BatchEngine = get_engine(tuning.model, max_batch=tuning.max_batch)
+            _replicas.add(self)
         self.layout: Layout = layout(self.engine.model, tuning.scope)
         self._weights = self._fresh()
         self._applied: list[Update] = []
-        _tuned.add(self.engine)
 
     @property
     def hash(self) -> str:
         """Of the weights as they are."""
         return self._weights.hash()
+
+    @property
+    def dtype(self) -> str:
+        """The type of number that is served, like ``float32``."""
+        return str(next(self.engine.model.parameters()).dtype).removeprefix("torch.")
 
     def samples(self, *, members: bool) -> int:
         """How many answers the engine has begun, all or those of members only."""

@@ -69,6 +69,10 @@ class Replicas(Executor, Protocol):
         """Fingerprint of what is perturbed."""
         ...
 
+    async def dtype(self) -> str:
+        """The type of number that the copies serve, like ``float32``; the finest, where machines differ."""
+        ...
+
 
 @asynccontextmanager
 async def serving_on(replica: Replica, generation: Generation) -> AsyncIterator[None]:
@@ -113,6 +117,10 @@ class LocalReplicas:
     async def layout(self) -> str:
         """Fingerprint of the layout."""
         return self._replica.layout.fingerprint()
+
+    async def dtype(self) -> str:
+        """The type of number that is served."""
+        return self._replica.dtype
 
 
 @asynccontextmanager

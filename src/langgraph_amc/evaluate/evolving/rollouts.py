@@ -177,6 +177,8 @@ class StoredRollouts:
                 "leave the store as it was, or evolve into another folder"
             )
         members = wanted[0].member is not None
+        if stored:  # nothing is stored of runs that did not reach the model
+            self._reached |= {members, False}
         before = await self._replicas.samples(members=members)
         jobs = [self._job(wanted[i]) for i in missing]
         at = {(job.member, job.task.id, job.noise): i for job, i in zip(jobs, missing, strict=True)}
@@ -191,7 +193,7 @@ class StoredRollouts:
                     i = at[(outcome.job.member, outcome.job.task.id, outcome.job.noise)]
                     rewards[i] = self._note(outcome, wanted[i], names[i], weights, keep)
                     if members not in self._reached and await self._replicas.samples(members=members) != before:
-                        self._reached.add(members)
+                        self._reached |= {members, False}
                         keep.release()
                     ended += 1
                     by_themselves += any(map(paid, outcome.trajectories))

@@ -136,9 +136,11 @@ async def aevolve(
                 header = about.header(path, await replicas.layout(), await replicas.restore([]), ran)
                 with _history(header, folder, accept=accept_changes) as history:
                     rollouts = watched_rollouts(replicas, store, settings, about, concurrency, watcher, ran)
+                    write_validations(folder, ())
+                    served = await replicas.dtype()
                     with span(names.ES_RUN, {names.KIND: "CHAIN", names.MODEL: Path(path).name}):
                         found = await _run(rollouts, about, history, watcher)
-    evolution = replace(found, model=str(await asyncio.to_thread(_export, folder, path, found.best)))
+    evolution = replace(found, model=str(await asyncio.to_thread(_export, folder, path, found.best, served)))
     write_whole(folder / RESULT, json.dumps(evolution.to_json(), indent=1))
     return evolution
 
@@ -214,8 +216,8 @@ def _hash_after(history: History, generations: int) -> str:
     return log.records[generations - 1].weights if generations else log.header.weights
 
 
-def _export(folder: Path, model: str, best: int) -> Path:
-    return export_best(read(folder / HISTORY), best, model, folder / MODEL)
+def _export(folder: Path, model: str, best: int, dtype: str) -> Path:
+    return export_best(read(folder / HISTORY), best, model, folder / MODEL, dtype)
 
 
 __all__ = ["Evolution", "OutOfBudgetError", "Standing", "aevolve", "evolve"]
