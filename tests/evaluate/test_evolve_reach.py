@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +79,10 @@ def fanned():
     g.add_conditional_edges(START, lambda state: [Send("late", state)] * 3, ["late"])
     g.add_edge("late", END)
     return g.compile()
+
+
+def told_unless_quiet(state):
+    return {} if "quiet" in state["messages"][0].content else told(state)
 
 
 def mixed():
@@ -192,6 +198,20 @@ def test_rollouts_of_another_reward_or_text_are_not_found(world: Path, tmp_path:
     texts = TaskSet.from_iterable({"id": i, "input": f"other {i}"} for i in tasks().split("train").ids)
     with pytest.raises(StoreError, match="already stored with another input"):
         run(world, out, generations=1, tasks=texts)
+
+
+def test_what_is_left_of_a_run_need_not_reach_the_model_again(world: Path, tmp_path: Path) -> None:
+    some = TaskSet.from_iterable([{"id": "a", "input": "loud"}, {"id": "b", "input": "quiet"}])
+    given = {"app": app(world, "of(told_unless_quiet)"), "tasks": some, "held_out": tasks().split("held-out")}
+    whole = run(world, tmp_path / "out", generations=1, **given)
+    (tmp_path / "out" / "history.jsonl").unlink()
+    shutil.rmtree(tmp_path / "out" / "model")
+    with closing(sqlite3.connect(tmp_path / "out" / "trajectories.sqlite")) as store:
+        lost = store.execute("delete from amc_trajectories where task_id = 'b'").rowcount
+        store.commit()
+    again = run(world, tmp_path / "out", generations=1, **given)
+    assert (again.weights, again.held_out) == (whole.weights, whole.held_out)
+    assert again.rollouts == lost > 0
 
 
 def test_all_that_earlier_calls_ran_is_counted(world: Path, tmp_path: Path) -> None:
