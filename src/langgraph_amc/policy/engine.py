@@ -73,6 +73,7 @@ class BatchEngine:
         self.codec = TextCodec(tokenizer, self.model.generation_config)
         self.max_batch = max_batch
         self._decoder = Decoder(self.model, KVPool(probe(self.model), max_batch))
+        self._decoder.check()
         self._store = PrefixStore(cache_bytes)
         limits = Limits(max_batch, running_bytes, prefill_tokens)
         self._batch = Batch(self._decoder, self._store, self.codec, limits)

@@ -77,7 +77,6 @@ class Decoder:
             self.window = None
         if kinds - {"full_attention", "sliding_attention"}:
             raise ConfigurationError(f"layers of type {sorted(kinds)} are not plain attention")
-        self._try()
 
     def decode(self, tokens: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
         """One new token for each of the rows ``0 .. len(tokens)``; returns logits ``(rows, vocabulary)``."""
@@ -116,8 +115,8 @@ class Decoder:
             logits = self._run(ids[:, part], positions[:, part], step)
         return logits
 
-    def _try(self) -> None:
-        """Run one token; ConfigurationError for a model that takes no mask and positions of ours."""
+    def check(self) -> None:
+        """Run one token in an empty pool; ConfigurationError for a model that takes no mask and positions of ours."""
         try:
             with torch.inference_mode():
                 self.pool.reserve(1, 1)

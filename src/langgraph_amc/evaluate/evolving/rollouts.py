@@ -242,8 +242,7 @@ class StoredRollouts:
         if not np.isnan(rewards).all():
             return
         if failures:
-            alike = first.member is None or len(set(failures)) == 1  # the app's fault, rather than that of members
-            hint = "" if alike else "; if the base does better, sigma is too large: try a tenth of it"
+            hint = "" if first.member is None else "; if the base does better, sigma is too large: try a tenth of it"
             raise NoRewardError(f"all {len(failures)} rollouts failed, the first with {failures[0]}{hint}")
         if unjudged:
             raise NoRewardError(f"none of {len(rewards)} rollouts could be judged, the first because {unjudged[0]}")
