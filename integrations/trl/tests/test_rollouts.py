@@ -43,15 +43,15 @@ def rolled(rollouts: Rollouts, tasks: TaskSet, size: int = 3) -> Groups:
 def test_calls_are_kept_by_trajectory_and_a_conversation_is_one_sequence(
     make_app: MakeApp, make_rollouts: MakeRollouts, tasks: TaskSet, engine: BatchEngine
 ) -> None:
-    groups = rolled(make_rollouts(make_app(), length), tasks)
-    assert len(groups.calls) == 24
+    groups = rolled(make_rollouts(make_app(), length), tasks, size=20)  # many, as few of them are text
+    assert len(groups.calls) == 160
     counts = set()
     for i, (first, second) in enumerate(groups.calls):
-        messages = tasks[i // 3].input["messages"]
+        messages = tasks[i // 20].input["messages"]
         assert first.prompt == tuple(engine.codec.prompt(messages, None))
         assert 1 <= len(first.answer) <= 5
         said = [t for t in first.answer if t not in engine.codec.end_ids]
-        readable = engine.codec.decode(said).isascii() and not set(engine.codec.special.values()) & set(said)
+        readable = "\ufffd" not in engine.codec.decode(said) and not set(engine.codec.special.values()) & set(said)
         sequences = sequences_of((first, second))
         # Bytes that are no text come back to the model as other bytes: another conversation.
         assert len(sequences) == (1 if readable else 2)

@@ -154,7 +154,7 @@ def test_a_training_that_diverges_writes_no_model(folder: Path, tmp_path: Path, 
 def test_a_folder_that_is_there_and_a_model_that_is_not(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="give another folder"):
         train_on_pairs([PAIR], model=folder, out=folder)
-    with pytest.raises(ConfigurationError, match="no causal language model"):
+    with pytest.raises(ConfigurationError, match="there is no folder"):
         train_on_pairs([PAIR], model=tmp_path / "none", out=tmp_path / "out")
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be made"):
