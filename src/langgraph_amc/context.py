@@ -45,7 +45,7 @@ class RolloutNoise:
     """
 
     key: tuple[Hashable, ...]
-    _calls: defaultdict[str, Iterator[int]] = field(default_factory=lambda: defaultdict(count))
+    _calls: defaultdict[str, Iterator[int]] = field(init=False, default_factory=lambda: defaultdict(count))
 
     def number(self, place: str) -> int:
         """The next number of the calls that this place of the app makes: places may call at the same time."""

@@ -162,7 +162,7 @@ def test_a_budget_ends_it_and_the_next_call_goes_on(world: Path, tmp_path: Path)
         ({"common_noise": "yes"}, ConfigurationError, "common_noise"),
         ({"generations": "many"}, ConfigurationError, "generations"),
         ({"options": {"particles": 3}}, ConfigurationError, "particles"),
-        ({"options": {"efects": "pure"}}, ConfigurationError, "none called 'efects'"),
+        ({"options": {"efects": "pure"}}, ConfigurationError, "no argument 'efects': did you mean effects"),
         ({"validate_every": -1}, ConfigurationError, "validate_every"),
         ({"scope": "some"}, ConfigurationError, "scope"),
         ({"measured": 0}, ConfigurationError, "measured"),

@@ -27,7 +27,6 @@ APPS = '''
 import asyncio
 import os
 import random
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
@@ -38,11 +37,11 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Send
 
 HERE = Path(__file__).parent
-MODEL = os.environ.get("WHICH", str(HERE / "model"))
 
 
 def model(temperature=1.0):
-    return ChatLiteLLM(model=f"amc-local/{MODEL}", temperature=temperature, max_tokens=6)
+    which = os.environ.get("WHICH", str(HERE / "model"))
+    return ChatLiteLLM(model=f"amc-local/{which}", temperature=temperature, max_tokens=6)
 
 
 pool = ThreadPoolExecutor(8)
@@ -95,13 +94,7 @@ def mixed():
     return g.compile()
 
 
-def even(run):
-    text = "".join(m.content for m in run.messages if m.type == "ai")
-    return sum(ord(c) % 2 == 0 for c in text) / max(1, len(text))
-
-
-def odd(run):
-    return 1 - even(run)
+alone, handed, abreast, quiet = of(lonely), of(told), of(late, late, late), of(told_unless_quiet)
 
 
 def judged(run):
@@ -126,10 +119,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def app(world: Path, expression: str) -> object:
-    names: dict[str, object] = {"__file__": str(world / "apps.py"), "__name__": "apps"}
-    exec(compile(APPS, world / "apps.py", "exec"), names)  # this file's own text
-    return eval(expression, names)
+def of(world: Path, name: str) -> str:
+    """An app or a reward of `APPS`, as on the command line."""
+    return f"{world}/apps.py:{name}"
 
 
 def kept(out: Path) -> int:
@@ -139,31 +131,31 @@ def kept(out: Path) -> int:
 
 def test_an_app_whose_thread_does_not_know_who_runs_is_told_so(world: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="outside any rollout"), pytest.raises(ModelNotReachedError, match="copy_cont"):
-        run(world, tmp_path / "out", app=app(world, "of(lonely)"))
+        run(world, tmp_path / "out", app=of(world, "alone"))
     assert kept(tmp_path / "out") == 0
     validation = tasks().split("validation")
     with (
         pytest.warns(UserWarning, match="outside any rollout"),
         pytest.raises(ModelNotReachedError, match="no call of the app reached a member"),
     ):
-        run(world, tmp_path / "validated", app=app(world, "of(lonely)"), validation=validation)
+        run(world, tmp_path / "validated", app=of(world, "alone"), validation=validation)
 
 
 def test_a_part_of_the_calls_that_reaches_no_member_is_warned_of(world: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"copy_context\(\)\.run"):
-        run(world, tmp_path / "mixed", app=app(world, "mixed()"), generations=1)
+        run(world, tmp_path / "mixed", app=of(world, "mixed"), generations=1)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*outside any rollout")
-        run(world, tmp_path / "told", app=app(world, "of(told)"), generations=1)
+        run(world, tmp_path / "told", app=of(world, "handed"), generations=1)
 
 
-@pytest.mark.parametrize("which", ["of(late, late, late)", "fanned()"])
+@pytest.mark.parametrize("which", ["abreast", "fanned"])
 def test_calls_at_the_same_time_have_the_same_noise_in_every_run(world: Path, tmp_path: Path, which: str) -> None:
-    one, two = (run(world, tmp_path / name, app=app(world, which)) for name in ("one", "two"))
+    one, two = (run(world, tmp_path / name, app=of(world, which)) for name in ("one", "two"))
     assert one.weights == two.weights
     assert one.moved
     alike = amc.Strategy(population=6, sigma=1e-9, seed=1)
-    run(world, tmp_path / "alike", app=app(world, which), strategy=alike, generations=1)
+    run(world, tmp_path / "alike", app=of(world, which), strategy=alike, generations=1)
     [record] = read(tmp_path / "alike" / "history.jsonl").records
     assert (record.rewards == record.rewards[0]).all()
     with TrajectoryStore(tmp_path / "alike" / "trajectories.sqlite") as store:
@@ -176,11 +168,11 @@ def test_rollouts_of_the_wrong_model_are_not_kept(world: Path, tmp_path: Path, m
     given = {"validation": tasks().split("validation"), "generations": 1}
     monkeypatch.setenv("WHICH", str(tmp_path / "other"))
     with pytest.raises(ModelNotReachedError, match="None of these rollouts is kept"):
-        run(world, tmp_path / "out", app=app(world, "of(told)"), **given)
+        run(world, tmp_path / "out", app=of(world, "handed"), **given)
     assert kept(tmp_path / "out") == 0
     monkeypatch.delenv("WHICH")
-    mended = run(world, tmp_path / "out", app=app(world, "of(told)"), **given)
-    fresh = run(world, tmp_path / "fresh", app=app(world, "of(told)"), **given)
+    mended = run(world, tmp_path / "out", app=of(world, "handed"), **given)
+    fresh = run(world, tmp_path / "fresh", app=of(world, "handed"), **given)
     assert (mended.validations, mended.weights) == (fresh.validations, fresh.weights)
     assert mended.found == 0
 
@@ -202,7 +194,7 @@ def test_rollouts_of_another_reward_or_text_are_not_found(world: Path, tmp_path:
 
 def test_what_is_left_of_a_run_need_not_reach_the_model_again(world: Path, tmp_path: Path) -> None:
     some = TaskSet.from_iterable([{"id": "a", "input": "loud"}, {"id": "b", "input": "quiet"}])
-    given = {"app": app(world, "of(told_unless_quiet)"), "tasks": some, "held_out": tasks().split("held-out")}
+    given = {"app": of(world, "quiet"), "tasks": some, "held_out": tasks().split("held-out")}
     whole = run(world, tmp_path / "out", generations=1, **given)
     (tmp_path / "out" / "history.jsonl").unlink()
     shutil.rmtree(tmp_path / "out" / "model")
@@ -235,7 +227,7 @@ def test_a_run_that_goes_on_shows_its_validations(world: Path, tmp_path: Path) -
 
 def test_a_reward_that_asks_the_model_is_answered_by_no_member(world: Path, tmp_path: Path) -> None:
     far = amc.Strategy(population=4, sigma=1.0, seed=5)
-    found = run(world, tmp_path / "out", reward=app(world, "judged"), strategy=far, generations=1)
+    found = run(world, tmp_path / "out", reward=of(world, "judged"), strategy=far, generations=1)
     [record] = read(tmp_path / "out" / "history.jsonl").records
     assert np.ptp(record.rewards) == 0
     assert not found.moved
@@ -244,7 +236,7 @@ def test_a_reward_that_asks_the_model_is_answered_by_no_member(world: Path, tmp_
 @pytest.mark.parametrize("reward", ["given_up", "given_up_later"])
 def test_a_reward_that_gives_up_is_missing(world: Path, tmp_path: Path, reward: str) -> None:
     with pytest.raises(amc.AMCError, match="could be judged, the first because CancelledError"):
-        run(world, tmp_path / "out", reward=app(world, reward))
+        run(world, tmp_path / "out", reward=of(world, reward))
 
 
 def test_a_model_is_evolved_once_at_a_time_in_a_process(world: Path) -> None:

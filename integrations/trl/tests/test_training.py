@@ -123,8 +123,7 @@ def test_a_bfloat16_model_is_trained_on_float32_masters(
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", in_bfloat16)
     method = GRPO(steps=8, tasks=4, group=8, learning_rate=3e-2)
     trained = train(make_app(), tasks, lower_case, model=folder, out=tmp_path / "run", method=method)
-    rewards = [step.reward for step in trained.steps]
-    assert max(rewards[2:]) > rewards[0] + 0.1, rewards  # no two curves are the same: batches differ
+    assert trained.steps[-1].reward > trained.steps[0].reward + 0.1
     saved = load(trained.model)
     assert {p.dtype for p in saved.parameters()} == {torch.bfloat16}
 

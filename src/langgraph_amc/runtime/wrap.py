@@ -12,7 +12,7 @@ import difflib
 import functools
 import inspect
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -39,6 +39,29 @@ _unwatched: ContextVar[bool] = ContextVar("amc_unwatched", default=False)
 """Set by ``invoke``, which calls ``stream`` but shows none of its events before the end."""
 _REMOTE = "langgraph.pregel.remote.RemoteGraph"
 _last_results: weakref.WeakKeyDictionary[Any, AMCResult] = weakref.WeakKeyDictionary()
+
+
+def check_graph(app: object) -> None:
+    """Raises ConfigurationError for what is no compiled app of this process."""
+    if any(f"{kind.__module__}.{kind.__qualname__}" == _REMOTE for kind in type(app).__mro__):
+        raise ConfigurationError(
+            "a RemoteGraph runs on a server, where its steps cannot be held and branched: wrap the graph where it is "
+            "defined, and deploy the wrapped one"
+        )
+    if not isinstance(app, Pregel):
+        hint = ": call .compile() first" if hasattr(app, "compile") else ""
+        raise ConfigurationError(
+            f"a compiled LangGraph app that runs in this process is needed, got {type(app).__name__}{hint}"
+        )
+
+
+def check_arguments(names: Iterable[str]) -> None:
+    """Raises ConfigurationError for names that are no arguments of `wrap`."""
+    known = ["config", *list(inspect.signature(read_settings).parameters)[1:]]
+    if unknown := [name for name in names if name not in known]:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
+        raise ConfigurationError(f"wrap has no argument {unknown[0]!r}: {hint}")
 
 
 @wrapping(read_settings)
@@ -85,16 +108,7 @@ def wrap(app: Any, *, config: str | Path | RunConfig | None = None, **settings: 
     ------
     ConfigurationError: an argument that cannot work with this app.
     """
-    if any(f"{kind.__module__}.{kind.__qualname__}" == _REMOTE for kind in type(app).__mro__):
-        raise ConfigurationError(
-            "a RemoteGraph runs on a server, where its steps cannot be held and branched: wrap the graph where it is "
-            "defined, and deploy the wrapped one"
-        )
-    if not isinstance(app, Pregel):
-        hint = ": call .compile() first" if hasattr(app, "compile") else ""
-        raise ConfigurationError(
-            f"wrap needs a compiled LangGraph app that runs in this process, got {type(app).__name__}{hint}"
-        )
+    check_graph(app)
     if isinstance(app, AMCFacade):
         raise ConfigurationError("this app is wrapped already: wrap the original app")
     kind = type(app)
@@ -102,11 +116,7 @@ def wrap(app: Any, *, config: str | Path | RunConfig | None = None, **settings: 
     wrapper: Any = object.__new__(type(f"AMC{kind.__name__}", (AMCFacade, kind), {"__module__": kind.__module__}))
     wrapper.__dict__.update(app.__dict__)
     wrapper._amc_app = app
-    known = ["config", *list(inspect.signature(read_settings).parameters)[1:]]
-    if unknown := [name for name in settings if name not in known]:
-        near = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
-        raise ConfigurationError(f"wrap has no argument {unknown[0]!r}: {hint}")
+    check_arguments(settings)
     read = RunConfig() if config is None else read_config(config)
     wrapper._amc_settings = read_settings(app, **read.arguments(settings))
     read.check(wrapper._amc_settings)

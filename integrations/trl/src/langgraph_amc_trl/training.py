@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from langgraph_amc.errors import ConfigurationError
+from langgraph_amc.evaluate.evolving.opening import checked
 from langgraph_amc.evaluate.statistics import estimate, paired
 from langgraph_amc.evolution.export import export
 from langgraph_amc.evolution.layout import layout
@@ -80,7 +81,7 @@ def train(
     chosen, measured = TaskSet(tasks), TaskSet(held_out)
     _check(method, chosen, measured, repeats, every, concurrency)
     path = _model_path(model)
-    settings = read_settings(app, **{"particles": 1, **_checked(options)})
+    settings = read_settings(app, **{"particles": 1, **checked(options)})
     judge = as_reward(reward)
     with _served(path, concurrency) as engine, _loop(concurrency) as wait, recording(engine) as recorder:
         weights = Weights(engine.model, layout(engine.model))
@@ -124,12 +125,6 @@ def _model_path(model: str | Path) -> str:
     if not path:
         raise ConfigurationError("model is empty: give the model's folder")
     return path
-
-
-def _checked(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    if given := sorted({"particles", "value", "reward", "seed", "journal"} & (options or {}).keys()):
-        raise ConfigurationError(f"a rollout is one plain run: leave {', '.join(given)} out of the options")
-    return dict(options or {})
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import warnings
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from langgraph_amc.evaluate.execution.executor import LOCAL
 from langgraph_amc.policy.budget import Budget
 from langgraph_amc.policy.usage import LOCAL_PROVIDER
 from langgraph_amc.runtime.effects import read_effects
-from langgraph_amc.runtime.settings import read_settings
+from langgraph_amc.runtime.wrap import check_arguments
 
 _LOCAL_MODEL = f"{LOCAL_PROVIDER}/"
 
@@ -82,10 +81,9 @@ def checked(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Options of `wrap` for a rollout; ConfigurationError for those that are not a plain run's."""
     if options is not None and not isinstance(options, Mapping):
         raise ConfigurationError(f"options are options of wrap by name, e.g. {{'effects': 'pure'}}, got {options!r}")
-    if given := sorted({"particles", "value", "reward", "seed", "journal"} & (options or {}).keys()):
+    if given := sorted({"particles", "value", "reward", "seed", "journal", "config"} & (options or {}).keys()):
         raise ConfigurationError(f"a rollout is one plain run: leave {', '.join(given)} out of the options")
-    if unknown := sorted((options or {}).keys() - inspect.signature(read_settings).parameters.keys()):
-        raise ConfigurationError(f"options are those of wrap, which has none called {', '.join(map(repr, unknown))}")
+    check_arguments(options or {})
     return dict(options or {})
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from langgraph.pregel import Pregel
-
 from langgraph_amc.errors import ConfigurationError
 from langgraph_amc.evaluate.runner import Job, without_saver
 from langgraph_amc.runtime.settings import Settings, read_settings
+from langgraph_amc.runtime.wrap import check_graph
 from langgraph_amc.tasks.loading import load_app, load_object, load_reward
 from langgraph_amc.tasks.rewards import RewardFunction
 
@@ -71,9 +70,7 @@ def app_of(app: Any) -> Any:
     """An app, or the one that a name stands for; ConfigurationError where it is no compiled graph."""
     if isinstance(app, str):
         return load_served_app(app)
-    if not isinstance(app, Pregel):
-        hint = ": call .compile() first" if hasattr(app, "compile") else ""
-        raise ConfigurationError(f"the app is a compiled LangGraph app or its name, not {type(app).__name__}{hint}")
+    check_graph(app)
     return app
 
 
